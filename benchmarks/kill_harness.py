@@ -1,6 +1,6 @@
 """Kills training processes at random moments and shows that nothing is lost.
 
-    python benchmarks/kill_harness.py [--kills 100] [--updates 150] [--seed 0] [--keep-folder DIR]
+    python benchmarks/kill_harness.py [--kills 100] [--updates 150] [--seed 0] [--env ID] [--keep-folder DIR]
 
 An uninterrupted run is the reference. Runs of the same configuration are then killed with SIGKILL again and again, some
 at any moment of their life and most while a checkpoint is being written, and resumed each time. After every kill all
@@ -31,7 +31,7 @@ from hmx.records.paths import RunPaths
 from hmx.registry.load import load
 
 BATCH = 16  # environment steps of an update
-CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec"}
+CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec"}
 _LIFE = 600.0  # seconds a process may take before the harness calls it hung
 
 
@@ -53,8 +53,8 @@ class Tally:
     seconds: float = 0.0
 
 
-def config(root: Path, name: str, updates: int) -> Config:
-    """A run of a few milliseconds per update that writes a checkpoint after each."""
+def config(root: Path, name: str, updates: int, env: str = "corridor") -> Config:
+    """A run of a few milliseconds per update that writes a checkpoint after each; `env` may be a simulator."""
     return Config(
         run=RunConfig(
             name=name,
@@ -66,7 +66,7 @@ def config(root: Path, name: str, updates: int) -> Config:
             keep_best=1,
             eval_episodes=0,
         ),
-        env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
+        env=EnvConfig(id=env, num_envs=4, max_steps=20 if env == "corridor" else 0),
         net=NetConfig(kind="mlp", hidden=(8,)),
         algo=AlgoConfig(num_steps=4),
         ppo=PpoConfig(update_epochs=1, num_minibatches=2),
@@ -193,11 +193,11 @@ def compare(paths: RunPaths, state: Mapping[str, Any], metrics: list[dict[str, A
         raise Lost(f"{paths.folder} has other metrics than the reference")
 
 
-def torment(name: str, folder: Path, updates: int, kills: int, rng: random.Random, tally: Tally) -> RunPaths:
+def torment(name: str, folder: Path, updates: int, kills: int, rng: random.Random, tally: Tally, env: str) -> RunPaths:
     """One run from its start to its end, killed on the way as often as `kills` allows."""
     paths = RunPaths(folder / "runs", name)
-    (folder / f"{name}.toml").write_text(to_toml(config(paths.root, name, updates)))
-    begin = ["train", "--config", str(folder / f"{name}.toml"), "--force"]
+    (folder / f"{name}.toml").write_text(to_toml(config(paths.root, name, updates, env)))
+    begin = ["train", "--config", str(folder / f"{name}.toml"), "--force", "--trust-env"]
     arguments, newest, life = begin, -1, 8.0
     while tally.kills < kills:
         begun = time.monotonic()
@@ -217,12 +217,12 @@ def torment(name: str, folder: Path, updates: int, kills: int, rng: random.Rando
             return paths
         if newest < 0:
             tally.before_checkpoint += 1
-        arguments = begin if newest < 0 else ["resume", str(paths.folder)]
+        arguments = begin if newest < 0 else ["resume", str(paths.folder), "--trust-env"]
     finish(start(arguments, folder), folder)
     return paths
 
 
-def harness(folder: Path, kills: int, updates: int, seed: int = 0) -> Tally:
+def harness(folder: Path, kills: int, updates: int, seed: int = 0, env: str = "corridor") -> Tally:
     """Runs all kills below `folder`.
 
     Raises:
@@ -230,15 +230,15 @@ def harness(folder: Path, kills: int, updates: int, seed: int = 0) -> Tally:
     """
     rng, tally, begun = random.Random(seed), Tally(), time.monotonic()
     reference = RunPaths(folder / "runs", "reference")
-    whole = config(reference.root, "reference", updates)
+    whole = config(reference.root, "reference", updates, env)
     whole = dataclasses.replace(whole, run=dataclasses.replace(whole.run, checkpoint_every=10**6))
     (folder / "reference.toml").write_text(to_toml(whole))
-    finish(start(["train", "--config", str(folder / "reference.toml")], folder), folder)
+    finish(start(["train", "--config", str(folder / "reference.toml"), "--trust-env"], folder), folder)
     state, metrics = state_of(reference), metrics_of(reference)
     if [record["update"] for record in metrics] != list(range(1, updates + 1)):
         raise Lost("the reference itself is not complete")
     while tally.kills < kills:
-        paths = torment(f"victim-{tally.runs + 1}", folder, updates, kills, rng, tally)
+        paths = torment(f"victim-{tally.runs + 1}", folder, updates, kills, rng, tally, env)
         compare(paths, state, metrics)
         tally.runs += 1
     tally.seconds = time.monotonic() - begun
@@ -251,15 +251,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--env", default="corridor", help="the environment, which may be a simulator")
     parser.add_argument("--keep-folder", type=Path, help="where the runs lie and stay; else a temporary folder")
     args = parser.parse_args()
     try:
         if args.keep_folder:
             args.keep_folder.mkdir(parents=True, exist_ok=True)
-            tally = harness(args.keep_folder, args.kills, args.updates, args.seed)
+            tally = harness(args.keep_folder, args.kills, args.updates, args.seed, args.env)
         else:
             with tempfile.TemporaryDirectory() as folder:
-                tally = harness(Path(folder), args.kills, args.updates, args.seed)
+                tally = harness(Path(folder), args.kills, args.updates, args.seed, args.env)
     except Lost as lost:
         print(f"LOST: {lost}")
         return int(ExitCode.CHECK_FAILED)

@@ -1,0 +1,155 @@
+"""Runs on simulators: they resume bit for bit, and save what they have when a worker fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from hmx.errors import ExitCode, HmxError
+from hmx.jobs.evaluate import evaluate
+from hmx.jobs.fork import fork
+from hmx.jobs.requests import ForkRequest
+from hmx.jobs.resume import resume
+from hmx.jobs.train import prepare, train
+from hmx.records import meta as metas
+from hmx.records.frozen import read_config
+from hmx.records.paths import RunPaths
+from hmx.registry import user_code
+from hmx.reports.report.job import run_report
+from hmx.reports.report.request import ReportRequest
+from hmx.runs.restoring import restore
+from hmx.runs.session import open_session
+from hmx.simulators.pool import SimulatorFailed
+
+WALK = str(Path(__file__).parents[1] / "walk_sim.py")
+CLOCK = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "run"}
+UPDATES = 4  # of 8 steps in 4 environments, with a checkpoint after 2 and at the end
+
+
+def config(new_config, root, more=(), **options):
+    """Make the configuration of a run on the walk, with options of the simulator."""
+    user_code.allow(WALK, "env.id")
+    own = {f"env.my.{key}": value for key, value in options.items()}
+    settings = {"env__id": WALK, "env__max_steps": 0, "run__name": "walk", "run__root": str(root), **dict(more)}
+    return new_config(UPDATES, run__updates_per_chunk=1, run__checkpoint_every=2, **settings, **own)
+
+
+def killed(run, name):
+    """Copy a run as if it had been killed after the checkpoint of update 2."""
+    copy = run.parent / name / run.name
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints" / str(UPDATES))
+    shutil.copy(copy / "checkpoints" / "2" / "meta.json", copy / "meta.json")
+    return copy
+
+
+def state_of(run):
+    paths = RunPaths(run.parent, run.name)
+    return restore(open_session(read_config(paths)), paths).state
+
+
+def records_of(run):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in CLOCK} for line in lines if "update" in line]
+
+
+def same(one, other):
+    leaves = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    plain = (
+        (jax.random.key_data(a), jax.random.key_data(b)) if a.dtype == one.key.dtype else (a, b) for a, b in leaves
+    )
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in plain)
+
+
+@pytest.fixture(scope="module")
+def whole(new_config, tmp_path_factory):
+    """A finished run whose episodes are replayed when it resumes."""
+    return train(config(new_config, tmp_path_factory.mktemp("runs"), length=11)).run
+
+
+def check_exact(run, name="killed"):
+    resumed = resume(killed(run, name))
+    assert (resumed.first_update, resumed.warnings) == (2, ())
+    assert records_of(resumed.run) == records_of(run)
+    assert same(state_of(resumed.run), state_of(run))
+
+
+def test_a_run_that_replays_its_episodes_ends_in_the_same_bits(whole):
+    check_exact(whole)
+
+
+RECURRENT = {"net__rnn": "gru", "net__rnn_hidden": 4, "ppo__bptt_horizon": 4, "ppo__obs_norm": "network"}
+
+
+@pytest.mark.parametrize(
+    ("more", "options"),
+    [
+        ({"env__async_factor": 1}, {"actions": "parts", "state": True}),
+        (RECURRENT, {"actions": "box", "ends": "truncated"}),
+    ],
+    ids=["by its own state, actions of two parts", "recurrent, continuous, truncated"],
+)
+def test_other_simulators_and_networks_resume_to_the_same_bits(new_config, tmp_path, more, options):
+    check_exact(train(config(new_config, tmp_path, more, **options)).run)
+
+
+def test_a_simulator_that_is_not_deterministic_resumes_with_new_episodes_and_a_warning(new_config, tmp_path):
+    run = train(config(new_config, tmp_path, fault="random")).run
+    done = resume(killed(run, "killed"))
+    assert done.state == "finished"
+    (note,) = [text for text in done.warnings if "4 of 4 running episodes could not be replayed" in text]
+    assert metas.read(done.run / "meta.json").resumes[-1].notes == (note,)
+    (facts,) = run_report(ReportRequest(runs=(str(done.run),))).runs
+    assert note in facts.warnings
+
+
+def test_a_run_whose_simulator_fails_is_saved_and_can_be_resumed(new_config, tmp_path):
+    with pytest.raises(SimulatorFailed, match="killed by signal 9") as failed:
+        train(config(new_config, tmp_path, fault="die", at=20))  # in the third update
+    assert failed.value.exit_code == ExitCode.CHECK_FAILED and "hmx resume" in failed.value.hint
+    assert [record["update"] for record in records_of(tmp_path / "walk")] == [1, 2]
+    assert resume(tmp_path / "walk").state == "finished"  # the fault counts the steps of a process
+
+
+def test_a_fork_continues_the_episodes(whole):
+    forked = fork(whole, ForkRequest(at=2, name="forked"))
+    assert forked.warnings == () and records_of(forked.run) == records_of(whole)
+
+
+def test_damaged_episodes_are_named(whole):
+    run = killed(whole, "damaged")
+    file = run / "checkpoints" / "2" / "episodes.npz"
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(HmxError, match=r"episodes.npz"):
+        resume(run)
+
+
+def test_evaluation_plays_whole_episodes_from_the_same_positions(whole):
+    one, other = (evaluate(whole, episodes=6, policies=["sampled"]).policies[0] for _ in range(2))
+    assert (one.episodes, one.length_mean, one.unfinished) == (6, 11.0, 0)
+    assert one.return_mean == other.return_mean
+    with pytest.raises(HmxError, match="is a simulator, which a compiled program can neither step nor copy"):
+        evaluate(whole, episodes=2, search=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"algo__name": "dqn"}, "dqn needs an environment that is written in JAX"),
+        ({"run__num_seeds": 2}, "a simulator trains one agent per run"),
+        ({"env__num_workers": 8}, "more workers than environments: 8 > 4"),
+        ({"env__num_workers": 3}, "3 workers do not divide 4 environments"),
+        ({"env__num_workers": 1, "env__async_factor": 2}, "2 groups do not divide 1 workers"),
+        ({"env__num_workers": 2, "env__envs_per_worker": 3}, "4 environments are not 2 workers x 3 environments"),
+        ({"ppo__obs_norm": "env"}, "steps outside the compiled update"),
+        ({"env__action_repeat": 2}, "repeats actions itself"),
+    ],
+)
+def test_what_a_simulator_rules_out_is_refused(new_config, tmp_path, changes, words):
+    with pytest.raises(HmxError, match=words):
+        prepare(config(new_config, tmp_path, more=changes))

@@ -1,0 +1,48 @@
+"""`hmx check-env` on simulators finds each fault, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import walk_sim
+
+from hmx.simulators.checks import CHECKS, run_checks
+from hmx.simulators.episode import Simulation
+
+
+def checked(steps=60, **options):
+    made = walk_sim.Options(**options)
+    return run_checks([Simulation(walk_sim.make(made)) for _ in range(2)], seed=1, steps=steps)
+
+
+def test_a_good_simulator_passes():
+    answer = checked(state=True)
+    assert (answer.problems, answer.skipped) == ({}, {})
+    assert answer.play.terminated == 8 and answer.play.truncated == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "words"),
+    [
+        ("random", "determinism", "step 1 differs when it is repeated"),
+        ("shared", "instances", "differs while another instance plays beside it"),
+        ("continues", "ends", "continues with a new one"),
+        ("slow reset", "reset", "a reset takes "),
+        ("nan reward", "finite", "the reward is nan at step 1 of episode 0"),
+        ("outside", "observations", "an observation lies outside its space at step 1 of episode 0"),
+        ("shape", "interface", "an observation has shape"),
+        ("no mask", "interface", "allows no action"),
+        ("lossy", "state", "after set_state at step 3, step 4 differs from before"),
+    ],
+)
+def test_each_fault_is_found_alone(fault, check, words):
+    answer = checked(fault=fault, state=fault == "lossy")
+    assert list(answer.problems) == [check] and words in answer.problems[check]
+    assert check in CHECKS
+
+
+def test_play_takes_legal_actions_only():
+    assert checked(fault="masks", at=10**9).problems == {}
+
+
+def test_a_play_without_an_end_skips_what_needs_one():
+    assert "no episode ended in 5 steps" in checked(steps=5).skipped["ends"]

@@ -1,0 +1,135 @@
+"""Workers: their numbers change no result, and what goes wrong in one of them is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from simulators.conftest import recipe
+
+from hmx.errors import ExitCode, HmxError
+from hmx.registry.workers import ALONE
+from hmx.simulators.pool import SimulatorFailed, WorkerPool, measure
+from hmx.simulators.spaces import Facts
+
+STEPS = 20
+
+
+def played(pool, steps=STEPS):
+    """Play fixed actions: what every environment showed, step by step."""
+    pool.reset()
+    random, seen = np.random.default_rng(0), []
+    for _ in range(steps):
+        pool.at.action[:] = random.integers(2, size=pool.at.action.shape)
+        for group in range(pool.plan.num_groups):
+            pool.send(group)
+        for group in range(pool.plan.num_groups):
+            pool.wait(group)
+        seen.append([array.copy() for array in pool.at])
+    return [np.stack(arrays) for arrays in zip(*seen, strict=True)]
+
+
+def processes(pool):
+    return [process.process.pid for process in pool._processes]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_a_worker_reports_the_form_of_its_simulator():
+    facts = measure(recipe(actions="parts", state=True), 60.0)
+    assert facts == Facts((2,), "float32", (2, 3), 0, 0, True, "")
+
+
+def test_results_do_not_depend_on_the_number_of_workers_and_groups(open_pool):
+    one, two = played(open_pool(1, 4)), played(open_pool(4, 1, groups=2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+def test_an_end_shows_the_last_observation_and_starts_a_new_episode_in_the_same_step(open_pool):
+    obs, final_obs, _, _, reward, terminated, truncated, number, steps, _ = played(open_pool(1, 2, ends="truncated"))
+    assert truncated[6].all() and not truncated[:6].any() and not terminated.any()
+    assert (final_obs[6, :, 1] == 7).all() and (obs[6, :, 1] == 0).all() and (obs[7, :, 1] == 1).all()
+    assert np.allclose(reward[6], final_obs[6, :, 0])
+    assert number[:8, 0].tolist() == [0] * 6 + [1, 1] and steps[:8, 0].tolist() == [1, 2, 3, 4, 5, 6, 0, 1]
+    assert (obs[6, 0] != obs[13, 0]).any()  # every episode has a seed of its own
+
+
+def test_masks_arrive_with_the_observation_that_they_belong_to(open_pool):
+    obs, _, legal, *_ = played(open_pool(1, 1, fault="masks", at=10**9))
+    assert (legal[:, 0, 0] == (obs[:, 0, 1] % 2 == 0)).all() and legal[:, 0, 1].all()
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            "raise",
+            r"(?s)in worker 1, environment 2: ValueError: the engine is broken\n.*walk_sim.py:\d+, in _broken",
+        ),
+        ("die", r"worker 1 \(environments 2 to 3 of walk\) was killed by signal 9"),
+        ("hang", r"worker 1 \(environments 2 to 3 of walk\) has not answered for 0.5 s"),
+        ("shape", r"environment 2: an observation has shape \(3,\); its space has \(2,\)"),
+        ("no mask", r"environment 2: info\['action_mask'\] allows no action"),
+    ],
+)
+def test_a_failure_names_worker_and_environment_and_leaves_no_process(open_pool, fault, words):
+    pool = open_pool(2, 2, groups=2, fault=fault, at=4)
+    pids = processes(pool)
+    for process in pool._processes:
+        process.link.settimeout(0.5 if fault == "hang" else 60.0)
+    pool._timeout = 0.5
+    pool.reset()
+    with pytest.raises(SimulatorFailed, match=words) as failed:
+        for _ in range(9):
+            pool.send(1)
+            pool.wait(1)
+    assert failed.value.exit_code == ExitCode.CHECK_FAILED
+    assert not any(map(is_running, pids))
+
+
+def test_what_a_simulator_prints_is_kept_and_reported_once(open_pool, capfd):
+    pool = open_pool(1, 1, fault="print")
+    pool.reset()
+    line = pool.printed()
+    assert (line.worker, line.line) == (0, "hello from the simulator")
+    assert pool.printed() is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path):
+    """The descriptors that they watch are closed by the system, also after a SIGKILL."""
+    script = f"""
+import os, sys
+sys.path[:] = {sys.path!r}
+from simulators.conftest import recipe
+from hmx.registry.workers import ALONE
+from hmx.simulators.pool import WorkerPool, measure
+made = recipe(fault="hang")
+pool = WorkerPool(made, measure(made, 60.0), ALONE, seed=0, stream=0, timeout=60.0)
+pool.reset()
+pool.send(0)
+print(pool._processes[0].process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    pid = int(done.stdout)
+    while is_running(pid):
+        time.sleep(0.05)
+
+
+def test_a_second_instance_with_other_spaces_is_refused():
+    made = recipe()
+    facts = Facts((2,), "float32", (3,), 0, 0, False, "")
+    with pytest.raises(HmxError, match=r"two instances of this simulator differ: parts \(2,\) and \(3,\)"):
+        WorkerPool(made, facts, ALONE, seed=0, stream=0, timeout=60.0)
