@@ -22,7 +22,8 @@ TRIAL: tuple[Number[TrialFacts], ...] = (
     Number("env_steps", lambda t: t.env_steps, "steps", "none", "environment steps per seed until then", "steps",
            lambda t: f"{t.env_steps:,}", rank=2),
     Number("objective", lambda t: t.objective, "objective", "none", "objective at that rung", "objective"),
-    Number("cpu_seconds", lambda t: t.cpu_seconds, "seconds", "down", "CPU time of its training, all seeds together",
+    Number("cpu_seconds", lambda t: t.cpu_seconds, "seconds", "down",
+           "CPU time of its training, all seeds together; with compiling, if its worker had no program for it yet",
            "CPU time", lambda t: duration(t.cpu_seconds), rank=1),
 )  # fmt: skip
 """Of a trial."""
