@@ -34,7 +34,9 @@ def test_phases_are_shown_and_the_exit_code_is_that_of_pip(
     script = f"import sys; print({chr(10).join(LINES)!r}); sys.exit({code})"
     monkeypatch.setattr(install, "PIP", [sys.executable, "-c", script])
     assert install.main([]) == code
-    assert capsys.readouterr().out == "  collecting packages ...\n  installing 3 packages ...\n"
+    shown = capsys.readouterr()
+    assert shown.out == "  collecting packages ...\n  installing 3 packages ...\n"
+    assert shown.err == ("\n".join([*LINES, ""]) if code else "")
 
 
 def test_terminal_names_the_package_that_is_collected(
