@@ -71,7 +71,7 @@ def test_the_report_starts_with_its_verdict(hmx, sides):
     places = [lines.index(part) for part in PARTS]
     assert places == sorted(places)
     assert "1.2 end of an episode" in result.stdout
-    assert lines[3].startswith("A good vs B bad: A is better. P(A better) = 1 [1, 1], difference of IQMs +0.380 [")
+    assert lines[3].startswith("A good vs B bad: A is better. P(A better) = 1 (in every pair), difference of IQMs +0.380 [")
 
 
 def test_runs_can_be_named_below_runs(hmx, sides):
@@ -222,3 +222,11 @@ def test_tasks_without_a_common_scale_are_reported(hmx, tmp_path):
     out = " ".join(hmx("compare", "one", "two", "--metric", "train/steps_per_sec").stdout.split())
     wanted = "no common scale for train/steps_per_sec; set one with --range corridor=LOW:HIGH --range recall=LOW:HIGH"
     assert f"Over all tasks: {wanted}." in out and f"Not aggregated: {wanted}." in out
+
+
+def test_reason_of_no_verdict_is_given_once_and_certainty_has_no_interval(hmx, tmp_path):
+    one = str(make_run(tmp_path / "one", flat(0.9, 0.91, 0.92)))
+    two = str(make_run(tmp_path / "two", flat(0.1, 0.11, 0.12), changes={"env.slip": 0.3}))
+    text = " ".join(hmx("compare", one, two).stdout.split())
+    assert text.count("the tasks differ") == 1
+    assert "1 (in every pair)" in text and "[1, 1]" not in text

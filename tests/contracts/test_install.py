@@ -49,7 +49,7 @@ def test_terminal_names_the_package_that_is_collected(
     assert shown == [
         "",
         "  collecting packages: 1, jax",
-        "  collecting packages: 2, numpy>=2",
+        "  collecting packages: 2, numpy",
         "  installing 3 packages ...",
         "",
     ]

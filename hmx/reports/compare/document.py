@@ -40,7 +40,7 @@ from hmx.reports.compare.findings import (
     Speed,
     TaskFindings,
 )
-from hmx.reports.compare.numbers import AGGREGATE, OVERALL_PAIR, PAIR, SIDE, SPEED, Number, R, estimate
+from hmx.reports.compare.numbers import AGGREGATE, OVERALL_PAIR, PAIR, SIDE, SPEED, Number, R, estimate, probability
 from hmx.reports.compare.request import EVALUATION
 
 ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, each is compared with the first
@@ -115,7 +115,7 @@ def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> I
         text = f"{_label(findings, pair.a)} vs {_label(findings, pair.b)}{where and f', {where}'}: {pair.verdict.text}."
         if len(shown) <= _DETAILED and pair.improvement and pair.difference and pair.verdict.outcome != "no verdict":
             view = pair.turned() if pair.verdict.better == pair.b else pair
-            text += f" P({view.a} {_word(findings)}) = {estimate(view.improvement)}, "
+            text += f" P({view.a} {_word(findings)}) = {probability(view.improvement)}, "
             text += f"difference of IQMs {estimate(view.difference, sign=True)}, p = {number(view.p_value, 2)}."
         if pair.faster and pair.area_difference and findings.direction != "none":
             view = pair.turned() if pair.faster == pair.b else pair
@@ -134,7 +134,10 @@ def _shown(pairs: Sequence[Pair], findings: CompareFindings) -> Sequence[Pair]:
 
 def _notices(findings: CompareFindings) -> Iterator[Block]:
     tones: Mapping[str, Tone] = {"block": "bad", "caution": "warning", "note": "faint"}
+    said = [pair.verdict.text for task in findings.tasks for pair in task.pairs]
     for notice in findings.notices:
+        if notice.level == "block" and any(notice.text in text for text in said):
+            continue
         name = "no verdict" if notice.level == "block" else notice.level
         yield Paragraph(f"{name}: {notice.text}", tones[notice.level])
     if not findings.notices and findings.tasks:

@@ -35,6 +35,13 @@ def estimate(found: Estimate | None, sign: bool = False) -> str:
     return UNKNOWN if found is None else interval(*found, sign=sign)
 
 
+def probability(found: Estimate | None) -> str:
+    """Return a probability over pairs of runs as text; one without an interval is the same for every pair."""
+    if found is not None and found.low == found.high and found.low is not None:
+        return f"{number(found.value, 4)} (in every pair)"
+    return estimate(found)
+
+
 @dataclass(frozen=True)
 class Number(Generic[R]):
     """A number of a record `R`; one with an interval also has the names `NAME_low` and `NAME_high`."""
@@ -89,8 +96,9 @@ THRESHOLD: tuple[Number[ThresholdTimes], ...] = (
 """Of a side and a threshold of the report, such as `reached(A, 0.8)`."""
 
 _WINS = Number[Pair](
-    "P", lambda pair: pair.improvement, "probability", "up", "probability that a run of A is better", "P(first better)"
-)
+    "P", lambda pair: pair.improvement, "probability", "up", "probability that a run of A is better", "P(first better)",
+    lambda pair: probability(pair.improvement),
+)  # fmt: skip
 _TESTS: tuple[Number[Pair], ...] = (
     Number("p_value", lambda pair: pair.p_value, "", "none", "p-value of the permutation test", "p-value",
            lambda pair: number(pair.p_value, 2)),

@@ -123,6 +123,7 @@ class History:
     total: int  # updates of the whole run; of a log, its points
     update: int = 0
     steps: int = 0  # environment steps
+    continued: bool = False  # whether it begins with an agent that may be as good as the task allows
     elapsed: float = 0.0  # seconds of training
     returns: ReturnHistory = field(default_factory=ReturnHistory)
     tracks: dict[str, Track] = field(default_factory=dict)

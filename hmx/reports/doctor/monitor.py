@@ -85,7 +85,8 @@ class Monitor:
         if update is None or type(steps) is not int or type(seed) is not int:
             return
         if seed not in self._agents:
-            self._agents[seed] = History(self.cfg, self.total_updates)
+            continued = bool(self.cfg and self.cfg.run.init_from)
+            self._agents[seed] = History(self.cfg, self.total_updates, continued=continued)
         agent = self._agents[seed]
         done, begun = update - agent.update, agent.steps
         if done <= 0:
@@ -124,7 +125,7 @@ class Monitor:
                 streak.length = 0
                 if streak.finding is not None and streak.finding.until is None:
                     streak.finding = replace(streak.finding, until=before.steps)
-        self._agents[seed] = History(self.cfg, self.total_updates, before.update, before.steps)
+        self._agents[seed] = History(self.cfg, self.total_updates, before.update, before.steps, continued=True)
         return self._agents[seed]
 
     def findings(self) -> tuple[Finding, ...]:

@@ -52,7 +52,7 @@ def _improved(run: History) -> bool:
 
 
 def _entropy_collapsed(run: History) -> str:
-    if _improved(run):
+    if _improved(run) or run.continued:
         return ""  # a solved task needs no exploration
     if run["train/std"].count:
         std = run["train/std"].last
@@ -200,10 +200,8 @@ def _return_fell(run: History) -> str:
 
 def _no_progress(run: History) -> str:
     returns = run.returns
-    if run.share < 0.5 or returns.count < 3 * WINDOW or run["train/mean_episode_return"].constant:
+    if run.share < 0.5 or returns.count < 3 * WINDOW or run["train/mean_episode_return"].constant or run.continued:
         return ""
-    if run.config and run.config.run.init_from:
-        return ""  # the start may be as good as the task allows
     gain = returns.best - returns.first
     return f"mean return {number(returns.first)} at first, {number(returns.best)} at its best" * (
         gain < 0.1 * (returns.high - returns.low)

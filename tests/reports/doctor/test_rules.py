@@ -207,6 +207,15 @@ def test_fork_with_other_rewards_begins_a_new_history() -> None:
     assert large.until == 60 * BATCH
 
 
+def test_fork_of_an_agent_that_has_learned_gets_no_finding_without_progress() -> None:
+    def solved(update: int) -> Record:
+        noise = 0.01 * math.sin(update)
+        return {"train/mean_episode_return": 1.0 + noise, "train/entropy": 0.005}
+
+    assert {"no-progress", "entropy-collapsed"} <= set(names(check(solved)))
+    assert {"no-progress", "entropy-collapsed"}.isdisjoint(names(check(solved, restarts=[1])))
+
+
 def test_missing_and_damaged_values_are_skipped() -> None:
     monitor = check(
         lambda u: {
