@@ -11,7 +11,7 @@ from typing import NoReturn
 import jax.numpy as jnp
 
 from hmx.config.schema import EnvConfig
-from hmx.envs.protocol import Env, EnvSpec, EnvState, SimulatorSource
+from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource
 from hmx.errors import HmxError
 from hmx.simulators.pool import measure
 from hmx.simulators.recipe import Recipe
@@ -33,6 +33,7 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
     """Build the environment of a simulator, which a worker makes once to learn its form."""
     facts = measure(recipe, timeout)
     limits = [limit for limit in (facts.limit, recipe.max_steps) if limit]
+    ranges = enumerate(zip(facts.action_low, facts.action_high, strict=True))
     names = tuple(f"action_{i}" for i in range(facts.num_actions)) if len(facts.parts) == 1 else ()
     spec = EnvSpec(
         id=recipe.env_id,
@@ -45,6 +46,8 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
         action_dim=facts.action_dim,
         action_parts=facts.parts if len(facts.parts) > 1 else (),
         simulator=SimulatorSource(recipe, facts),
+        step_seconds=facts.step_seconds,
+        action_quantities=tuple(Quantity(f"action_{i}", "", *limits) for i, limits in ranges),
     )
 
     def reset(keys: Key) -> tuple[EnvState, Timestep]:

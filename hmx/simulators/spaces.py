@@ -27,6 +27,9 @@ class Facts(NamedTuple):
     limit: int  # steps after which the simulator truncates an episode by itself; 0 if unknown
     has_state: bool  # whether it has `get_state` and `set_state`
     render_mode: str  # empty for none
+    action_low: tuple[float, ...] = ()  # limits of the numbers of a continuous action
+    action_high: tuple[float, ...] = ()
+    step_seconds: float = 0.0  # simulated time of a step, which its attribute `dt` states; 0 if it has none
 
     @property
     def num_actions(self) -> int:
@@ -56,12 +59,15 @@ def facts_of(env: Any) -> Facts:
         raise HmxError(message, "make it without render_mode, or with render_mode='rgb_array'")
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None) or 0
     has_state = all(callable(getattr(env, name, None)) for name in ("get_state", "set_state"))
-    return Facts(obs_shape, obs_dtype, parts, action_dim, int(limit), has_state, str(mode))
+    low, high = _limits(env.action_space) if action_dim else ((), ())
+    seconds = _step_seconds(env)
+    return Facts(obs_shape, obs_dtype, parts, action_dim, int(limit), has_state, str(mode), low, high, seconds)
 
 
 def facts_from(values: dict[str, Any]) -> Facts:
     """Return facts from their JSON object."""
-    return Facts(**{**values, "obs_shape": tuple(values["obs_shape"]), "parts": tuple(values["parts"])})
+    as_tuples: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+    return Facts(**as_tuples)
 
 
 def _space(env: Any, name: str) -> Space:
@@ -101,6 +107,18 @@ def _actions(space: Space) -> tuple[tuple[int, ...], int]:
         hint = f"give finite limits, as gymnasium.wrappers.RescaleAction does; {_GUIDE}"
         raise HmxError("cannot take actions of a Box without limits: policies here are bounded", hint)
     return (), math.prod(int(size) for size in space.shape)
+
+
+def _limits(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    low, high = (np.broadcast_to(limit, space.shape).ravel() for limit in (space.low, space.high))
+    return tuple(map(float, low)), tuple(map(float, high))
+
+
+def _step_seconds(env: Any) -> float:
+    """Return the `dt` of a simulator, as those of MuJoCo in Gymnasium have it; 0 if it has no positive one."""
+    seconds = getattr(getattr(env, "unwrapped", env), "dt", 0.0)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return float(seconds) if is_number and 0.0 < seconds < math.inf else 0.0
 
 
 class Actions:

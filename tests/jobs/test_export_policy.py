@@ -172,6 +172,19 @@ def test_few_choices_between_equal_actions_may_differ(flips: int, agrees: bool) 
         agreement.check()
 
 
+def test_random_masks_allow_a_choice_of_every_part_of_an_action() -> None:
+    masks = []
+
+    def recorded(mask: Any) -> Any:
+        masks.append(mask)
+        return (jnp.ones(len(mask)),)
+
+    inputs, outputs = (Port("mask", (3,), "bool", "", parts=(2, 1)),), (Port("value", (), "float32", ""),)
+    measure(PolicyProgram(inputs, outputs, (), lambda mask: (jnp.ones(len(mask)),)), recorded, None)
+    (mask,) = masks
+    assert mask[:, :2].any(axis=1).all() and mask[:, 2].all() and not mask[:, :2].all()
+
+
 def test_a_policy_that_returns_nan_is_refused() -> None:
     def call(*inputs: Any) -> Any:
         return [jnp.nan * array for array in memory()(*inputs)]

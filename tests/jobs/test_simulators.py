@@ -9,9 +9,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from exported_policies import made_state
 
+from hmx.envs.protocol import Quantity
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate
+from hmx.jobs.exported.agreement import measure
+from hmx.jobs.exported.program import make_program
 from hmx.jobs.fork import fork
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import resume
@@ -153,3 +157,17 @@ def test_evaluation_plays_whole_episodes_from_the_same_positions(whole):
 def test_what_a_simulator_rules_out_is_refused(new_config, tmp_path, changes, words):
     with pytest.raises(HmxError, match=words):
         prepare(config(new_config, tmp_path, more=changes))
+
+
+@pytest.mark.parametrize("actions", ["box", "parts"])
+def test_the_policy_of_a_simulator_is_exported_with_the_limits_of_its_actions(new_config, tmp_path, actions):
+    session = open_session(config(new_config, tmp_path, actions=actions))
+    program = make_program(session, made_state(session))
+    measure(program, jax.jit(program.call), None).check()
+    action = program.outputs[0]
+    if actions == "box":
+        assert action.quantities == (Quantity("action_0", "", -2.0, 4.0),)
+        return
+    assert (action.shape, action.parts, action.low, action.high) == ((2,), (2, 3), 0.0, 2.0)
+    obs, mask = np.zeros((1, 2), np.float32), np.array([[True, False, False, False, True]])
+    assert np.asarray(program.call(obs, mask)[0]).tolist() == [[0, 2]]

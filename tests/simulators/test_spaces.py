@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,7 +11,7 @@ import walk_sim
 
 from hmx.errors import HmxError
 from hmx.simulators.episode import Broken, Simulation, episode_seed, pack_state, unpack_state
-from hmx.simulators.spaces import Actions, facts_of
+from hmx.simulators.spaces import Actions, facts_from, facts_of
 
 
 def env_with(**changes):
@@ -33,6 +34,13 @@ def env_with(**changes):
 def test_actions_are_those_of_the_space(space, row, action):
     made = Actions(space)(np.array(row, np.float32 if isinstance(row[0], float) else np.int32))
     assert np.array_equal(made, action) and np.asarray(made).dtype == np.asarray(action).dtype
+
+
+def test_facts_hold_the_limits_of_actions_and_the_time_of_a_step_and_survive_json():
+    facts = facts_of(env_with(action_space=walk_sim.Box(-2.0, 4.0, (2, 1)), dt=0.05))
+    assert (facts.action_low, facts.action_high, facts.step_seconds) == ((-2.0, -2.0), (4.0, 4.0), 0.05)
+    assert facts_from(json.loads(json.dumps(facts._asdict()))) == facts
+    assert facts_of(env_with()).action_low == () and facts_of(env_with(dt="fast")).step_seconds == 0.0
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def measure(program: PolicyProgram, exported: Call, stats: RunningStats | None) 
 
 
 def _draw(port: Port, rng: np.random.Generator, batch: int, begins: bool, stats: RunningStats | None) -> HostArray:
-    """Return a random input `[batch, ...]`; every mask allows an action, and `begins` starts new episodes.
+    """Return a random input `[batch, ...]`; every part of a mask allows an action, and `begins` starts new episodes.
 
     Numbers have several scales, since a network may be saturated by all large ones.
     """
@@ -90,9 +90,11 @@ def _draw(port: Port, rng: np.random.Generator, batch: int, begins: bool, stats:
     if port.name == "reset":
         return np.asarray((rng.random(shape) < 0.1) | begins)
     if port.name == "mask":
-        allowed = rng.random(shape) < 0.6
-        np.put_along_axis(allowed, rng.integers(0, shape[-1], (*shape[:-1], 1)), True, axis=-1)
-        return allowed
+        sizes = port.parts or (shape[-1],)
+        allowed = [rng.random((*shape[:-1], size)) < 0.6 for size in sizes]
+        for part, size in zip(allowed, sizes, strict=True):
+            np.put_along_axis(part, rng.integers(0, size, (*shape[:-1], 1)), True, axis=-1)
+        return np.concatenate(allowed, axis=-1)
     dtype, each = np.dtype(port.dtype), (batch, *(1 for _ in port.shape))
     if not np.issubdtype(dtype, np.floating):
         largest = np.iinfo(dtype).max

@@ -28,6 +28,7 @@ class Port(NamedTuple):
     low: float | None = None  # of every element; None if there is no limit, or `quantities` have their own
     high: float | None = None
     names: tuple[str, ...] = ()  # of the discrete actions that it numbers or has one element for
+    parts: tuple[int, ...] = ()  # choices of each part of an action that has several, side by side in masks
     quantities: tuple[Quantity, ...] = ()  # its elements in order, if the environment describes them
 
 
@@ -118,8 +119,8 @@ def _inputs(spec: EnvSpec, agents: tuple[int, ...]) -> list[Port]:
     dtype = str(jnp.dtype(spec.obs_dtype))
     ports = [Port("obs", (*agents, *spec.obs_shape), dtype, meaning, quantities=spec.obs_quantities)]
     if spec.num_actions:
-        shape = (*agents, spec.num_actions)
-        ports.append(Port("mask", shape, "bool", "whether each action is legal", names=spec.action_names))
+        shape, parts = (*agents, spec.num_actions), spec.action_parts
+        ports.append(Port("mask", shape, "bool", "whether each action is legal", names=spec.action_names, parts=parts))
     return [*ports, Port("reset", (), "bool", "whether the observation is the first of an episode")]
 
 
@@ -130,10 +131,12 @@ def _outputs(spec: EnvSpec, shapes: Arrays, num_hidden: int) -> tuple[Port, ...]
 
     left = iter(shapes)
     if spec.num_actions:
-        last = float(spec.num_actions - 1)
+        about: dict[str, Any] = {"names": spec.action_names, "parts": spec.action_parts}
+        last = max(spec.action_parts or (spec.num_actions,)) - 1.0
+        what = "number of the most probable action" + (" of each part" if spec.action_parts else "")
         ports = [
-            port("action", "number of the most probable action", low=0.0, high=last, names=spec.action_names),
-            port("probs", "probability of each action, 0 where illegal", low=0.0, high=1.0, names=spec.action_names),
+            port("action", what, low=0.0, high=last, **about),
+            port("probs", "probability of each action, 0 where illegal", low=0.0, high=1.0, **about),
         ]
     else:
         ports = [port("action", "most probable action, squashed and scaled", quantities=action_quantities(spec))]
