@@ -92,19 +92,26 @@ def contents(folder: Path) -> dict[str, str]:
 
 def disturb(folder: Path, workers: int, every: float) -> int:
     """Work on a study until its end; kill a worker at regular times and start another. Return the number of kills."""
-    generator, running = random.Random(0), [start(folder) for _ in range(workers)]
-    killed, over, begun = 0, False, time.monotonic()
-    while running:
-        time.sleep(max(0.0, begun + (killed + 1) * every - time.monotonic()) if not over else every)
-        for process in running.copy():
-            code = ended(process)
-            if code is not None:
-                running.remove(process)
-                over = True
-            if code:
-                raise SystemExit(f"a worker ended with {code}")
-        if over:
-            continue
+    running = [start(folder) for _ in range(workers)]
+    try:
+        killed = kill_until_one_ends(folder, running, every)
+        while running:
+            remove_ended(running)
+            time.sleep(0.1)
+    finally:
+        for process in running:
+            os.kill(process, signal.SIGKILL)
+            ended(process, wait=True)
+    return killed
+
+
+def kill_until_one_ends(folder: Path, running: list[int], every: float) -> int:
+    """Kill and replace workers at random until one has found nothing left to do; return the number of kills."""
+    generator, killed, begun = random.Random(0), 0, time.monotonic()
+    while True:
+        time.sleep(max(0.0, begun + (killed + 1) * every - time.monotonic()))
+        if remove_ended(running):
+            return killed
         victim = generator.choice(running)
         os.kill(victim, signal.SIGKILL)
         ended(victim, wait=True)
@@ -114,7 +121,15 @@ def disturb(folder: Path, workers: int, every: float) -> int:
             study = read_study(folder)
             results = sum(len(trial.rungs) for trial in study.trials)
             print(f"{time.monotonic() - begun:.0f} s: {killed} killed, {results} results of {len(study.trials)} trials")
-    return killed
+
+
+def remove_ended(running: list[int]) -> bool:
+    """Remove the workers that have ended from the list; return whether there were any, and stop if one has failed."""
+    codes = {process: ended(process) for process in running}
+    running[:] = [process for process in running if codes[process] is None]
+    if any(codes.values()):
+        raise SystemExit("a worker failed")
+    return any(code is not None for code in codes.values())
 
 
 def kills(workers: int, trials: int, every: float) -> None:
