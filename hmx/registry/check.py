@@ -43,13 +43,16 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     bad = {key for problem in single for key in problem.keys}
     entry, source = find_algorithm(cfg.algo.name), find_source(cfg.env.id)
     environment = find_environment(cfg.env.id)
+    simulated = None if sizes is None else sizes.simulated
+    if environment is not None and environment.stepped_by == "workers":
+        simulated = True
     together = [
         *_environment(cfg.env, cfg.net.kind, cfg.starts.share, source),
         *(environment.check(cfg) if environment else ()),
         *_schedules(values),
         *_own_code(values, entry, source),
         *_agents(cfg.env),
-        *(simulator_problems(cfg.env, cfg.run, entry, sizes) if sizes else ()),
+        *(() if simulated is None else simulator_problems(cfg.env, cfg.run, entry, simulated)),
         *_run_folder(cfg.run),
         *_networks(cfg.algo, cfg.net, cfg.env),
         *entry.check(cfg, sizes, bad),

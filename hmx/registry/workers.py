@@ -13,7 +13,6 @@ from typing import NamedTuple
 from hmx.config.problem import Problem, fix
 from hmx.config.schema import EnvConfig, RunConfig
 from hmx.registry.algorithms import AlgorithmEntry
-from hmx.registry.sizes import Sizes
 
 
 class WorkerPlan(NamedTuple):
@@ -66,9 +65,9 @@ def _cores() -> int:
     return len(usable(0)) if usable else os.cpu_count() or 1
 
 
-def simulator_problems(env: EnvConfig, run: RunConfig, entry: AlgorithmEntry, sizes: Sizes) -> Iterator[Problem]:
+def simulator_problems(env: EnvConfig, run: RunConfig, entry: AlgorithmEntry, simulated: bool) -> Iterator[Problem]:
     """Find what a simulator rules out, and numbers that do not divide; or options that only a simulator reads."""
-    if not sizes.simulated:
+    if not simulated:
         given = {"env.num_workers": env.num_workers, "env.envs_per_worker": env.envs_per_worker}
         for key, value in {**given, "env.async_factor": env.async_factor}.items():
             if value:
