@@ -6,10 +6,12 @@ in, and `step` refuses, since a compiled program cannot call a simulator.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import NoReturn
 
 import jax.numpy as jnp
 
+from hmx.config.extras import needed
 from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource
 from hmx.errors import HmxError
@@ -25,6 +27,9 @@ def make_gymnasium(cfg: EnvConfig) -> Env:
         HmxError: the extra or a package of the environment is missing, there is no such environment, or its spaces
             cannot be used.
     """
+    with needed("gymnasium"):  # asked here, since starting a worker takes longer
+        if find_spec("gymnasium") is None:
+            raise ModuleNotFoundError(name="gymnasium")
     name = cfg.id.partition("/")[2]
     return simulated(Recipe(cfg.id, name=name, max_steps=cfg.max_steps), cfg.worker_timeout)
 

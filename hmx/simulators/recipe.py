@@ -55,7 +55,7 @@ GUIDE = "docs/simulators.md shows what a simulator provides"
 
 
 def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
-    with needed("gymnasium", recipe.env_id):
+    with needed("gymnasium"):
         import gymnasium
     given = {} if render_mode is None else {"render_mode": render_mode}
     try:
