@@ -135,7 +135,7 @@ def test_closed_pipe_is_quiet(hmx, monkeypatch):
         (("train", "--sedd", "1"), "no such option: --sedd", "did you mean --seed?"),
         (("train", "--xyzzy"), "no such option: --xyzzy", "hmx train --help lists all options"),
         (("--versoin",), "no such option: --versoin", "did you mean --version?"),
-        (("evaluate",), "missing argument 'RUN'", "hmx evaluate --help"),
+        (("resume",), "missing argument 'RUN'", "hmx resume --help"),
         (("evaluate", "x", "--seed", "many"), "--seed many: must be a whole number", "--seed 0"),
         (("watch", "--delay", "-1"), "--delay -1: ", "--delay 0"),
         (("train", "surplus"), "unexpected extra argument", "hmx train --help"),

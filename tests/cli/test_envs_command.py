@@ -29,7 +29,7 @@ def test_envs_lists_built_in_extra_and_registered_environments(hmx, monkeypatch)
 
 def test_new_env_writes_a_working_environment_and_a_passing_test(hmx, tmp_path):
     result = hmx("new-env", "maze")
-    assert result.exit_code == 0 and "hmx train --env ./maze.py" in result.stdout
+    assert result.exit_code == 0 and "hmx train --env ./maze.py" in result.stderr
     assert sorted(path.name for path in tmp_path.glob("*.py")) == ["maze.py", "test_maze.py"]
     row = json.loads(hmx("envs", "./maze.py", "--set", "env.my.size=6", "--json").stdout)["environments"][0]
     assert (row["observation"], row["options"]["size"], row["renders"]) == (25, 6, True)
