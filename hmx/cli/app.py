@@ -33,7 +33,7 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "First steps": ("train", "watch", "report", "doctor", "compare"),
     "Train": ("resume", "fork", "study", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
     "Look": ("evaluate", "play", "board"),
-    "Analyse": ("grad-report", "score-buffer"),
+    "Analyse": ("review", "grad-report", "score-buffer"),
     "Manage": ("runs", "export"),
 }
 """The commands in the order of the help: first the five that a newcomer needs, then the others by purpose.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
 
-from hmx.cli.options import with_options
+from hmx.cli.boundary import say
+from hmx.cli.options import ask, with_options
 from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, ScenarioFile, leaving_by_ctrl_c, saying_at_end
 from hmx.config.option import opt
 from hmx.console.progress import status
@@ -18,11 +22,17 @@ class PlayOptions(GameOptions):
 
 
 @with_options()
-def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
+def play(
+    options: PlayOptions,
+    scenario: ScenarioFile = None,
+    games: Annotated[
+        Path, ask("--games", "FOLDER", "Folder in which every game is saved for hmx review.", GAME_PANEL)
+    ] = Path("games"),
+) -> None:
     """Play HackMatrix yourself.
 
     Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
-    rules, q quits.
+    rules, q quits. Every game is saved; hmx review says which of its decisions mattered.
 
     Example: hmx play --seed 3
 
@@ -34,10 +44,16 @@ def play(options: PlayOptions, scenario: ScenarioFile = None) -> None:
 
     with status("starting"):  # importing JAX takes seconds
         from hmx.play.play import open_game, perform
+        from hmx.play.saved_games import save, saved_game
 
     keyboard = Keyboard()
     with status(COMPILING):
         warnings: list[str] = []
         game = open_game(**vars(options), scenario=scenario, warn=warnings.append)
-    with leaving_by_ctrl_c(), saying_at_end(warnings):
-        perform(game, keyboard)
+    paths: list[Path] = []
+    try:
+        with leaving_by_ctrl_c(), saying_at_end(warnings):
+            perform(game, keyboard, lambda ended: paths.append(save(saved_game(ended), games)))
+    finally:
+        for path in paths:
+            say("saved", f"{path}; review it with hmx review {shlex.quote(str(path))}")

@@ -58,6 +58,7 @@ class EnvSpec(NamedTuple):
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
     simulator: SimulatorSource | None = None  # of what workers step; `reset` gives shapes only, and `step` refuses
     action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
+    redrawn: Callable[[EnvState, Key], EnvState] | None = None  # the same to the player, with hidden parts drawn again
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
     step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
     obs_quantities: tuple[Quantity, ...] = ()  # the numbers of an observation in order; empty if not described

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -67,11 +69,11 @@ def open_game(
     return interruptible(begin)
 
 
-def perform(game: Simulator, keyboard: Keyboard) -> None:
-    """Let a person play until q."""
+def perform(game: Simulator, keyboard: Keyboard, leave: Callable[[Simulator], None]) -> None:
+    """Let a person play until q; `leave` is called at the end of every game that has a move."""
     console = Console(highlight=False)
     note = ""
-    with keyboard:
+    with keyboard, _leaving(game, leave):
         while True:
             frame = game.frame
             view = BoardView(frame, reveal=False, keys=MENU, title=f"game {frame.episode + 1}   step {frame.step}")
@@ -82,10 +84,22 @@ def perform(game: Simulator, keyboard: Keyboard) -> None:
             if key == "?":
                 explain(console, keyboard)
             elif key == "n":
+                if game.actions:
+                    leave(game)
                 game.new()
                 note = "new game"
             elif key != RESIZED:
                 note = _act(game, KEYS.get(str(key)))
+
+
+@contextlib.contextmanager
+def _leaving(game: Simulator, leave: Callable[[Simulator], None]) -> Iterator[None]:
+    """Leave the last game at the end of the block, also after Ctrl-C."""
+    try:
+        yield
+    finally:
+        if game.actions:
+            leave(game)
 
 
 def _act(game: Simulator, action: int | None) -> str:

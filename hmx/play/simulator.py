@@ -53,6 +53,8 @@ class Simulator:
         policy: FramePolicy | None = None,
     ) -> None:
         rules = Rules(undo_depth=env.undo_depth, name=env.rules)
+        self.env, self.seed, self.position = env, seed, position
+        self.actions: list[int] = []  # of the current game
         self._first = None if position is None else from_dict(position, rules)
         self._run = _compiled(env, weights, rules)
         self._state: State
@@ -76,6 +78,7 @@ class Simulator:
         before = self.frame
         if before.outcome or action not in before.legal:
             raise ValueError(f"{ACTION_NAMES[action]} cannot be taken now")
+        self.actions.append(action)
         _, k_step, _ = self._keys(before.episode, before.step)
         self._state, events, terms = self._run.step(self._state, jnp.asarray([action], jnp.int32), k_step[None])
         # Six decimals and no negative zeros, because these numbers are shown.
@@ -92,7 +95,12 @@ class Simulator:
         )
         return self.frame
 
+    def seen(self) -> tuple[HackMatrixState, Array, Array]:
+        """Return the state, the observation `[1, 1, ...]` and the legal actions `[1, 1, actions]`."""
+        return self._run.look(self._state, jnp.array([self.frame.step], jnp.int32))
+
     def _open(self, episode: int) -> Frame:
+        self.actions = []
         k_reset, _, _ = self._keys(episode, 0)
         if self._first is None:
             self._state = self._run.reset(k_reset[None])

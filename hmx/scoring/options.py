@@ -26,6 +26,7 @@ class ScoreOptions(ScoreConfig):
     team_reward: TeamReward  # how the learner combines the rewards of several agents
     null: bool = False  # also try the action taken with other random numbers, to measure the noise floor
     corrected: bool = False  # subtract the noise floor from scores
+    redrawn: bool = False  # draw again what the player cannot see, where the environment offers it
 
     @property
     def is_binned(self) -> bool:

@@ -59,12 +59,17 @@ def make_continuation(
     return Continuation(act, None if kind == "greedy" else probs, value)
 
 
+_REDRAW = 2**31  # the stream of hidden parts, beyond those of steps
+_WINS = "wins_sum"  # what an environment reports at a victory
+
+
 class Returns(NamedTuple):
     """Results of B rollouts."""
 
     total: Float[Array, " B"]  # discounted rewards, plus the value of truncated rollouts if bootstrapped
     ended: Bool[Array, " B"]  # the episode ended within the horizon
     steps: Int[Array, " B"]  # until the end of the episode, or the horizon
+    won: Bool[Array, " B"] | None = None  # within the horizon; None if the environment counts no wins
 
 
 class _Play(NamedTuple):
@@ -77,6 +82,7 @@ class _Play(NamedTuple):
     ended: Array
     terminated: Array
     last: tuple[Array, Array] | None  # the observation to bootstrap from, and its legal actions
+    won: Array | None  # bool [B]
 
 
 def rollouts(
@@ -91,8 +97,11 @@ def rollouts(
 ) -> Returns:
     """Play one action and then the policy, until every episode has ended or the horizon is reached.
 
-    Environments reset themselves; rewards of the next episode do not count.
+    Environments reset themselves; rewards of the next episode do not count. With `options.redrawn`, parts of the states
+    that the player cannot see are drawn again first, equally for equal keys.
     """
+    if options.redrawn and env.spec.redrawn is not None:
+        env_state = env.spec.redrawn(env_state, _stream(keys, jnp.uint32(_REDRAW)))
 
     def play(now: _Play) -> _Play:
         env_state, timestep = env.step(now.env_state, now.action, _stream(keys, 2 * now.step))
@@ -106,23 +115,25 @@ def rollouts(
         assert policy.value is not None
         value = policy.value(params, *end.last)
         total = total + jnp.where(end.terminated, 0.0, end.discount * value)
-    return Returns(total, end.ended, end.steps)
+    return Returns(total, end.ended, end.steps, end.won)
 
 
 def _start(env: Env, env_state: EnvState, action: Array, keys: Array, options: ScoreOptions) -> _Play:
     zero, no = jnp.zeros(keys.shape, jnp.float32), jnp.zeros(keys.shape, bool)
     last = None
+    shown: Timestep = jax.eval_shape(env.step, env_state, action, keys)[1]
+    won = no if _WINS in shown.info else None
     if options.bootstrap:
-        shown: Timestep = jax.eval_shape(env.step, env_state, action, keys)[1]
         last = jnp.zeros(shown.obs.shape, shown.obs.dtype), jnp.zeros(shown.legal.shape, bool)
     return _Play(
-        env_state, action, jnp.int32(0), jnp.zeros_like(no, jnp.int32), zero, jnp.ones_like(zero), no, no, last
+        env_state, action, jnp.int32(0), jnp.zeros_like(no, jnp.int32), zero, jnp.ones_like(zero), no, no, last, won
     )
 
 
 def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array, options: ScoreOptions) -> _Play:
     reward = timestep.reward.mean(-1) if options.team_reward == "mean" else timestep.reward.sum(-1)
     going = ~now.ended
+    won = None if now.won is None else now.won | (going & (timestep.info[_WINS] > 0))
     last = None
     if now.last is not None:
         last = _where(going, timestep.final_obs, now.last[0]), _where(going, timestep.final_legal, now.last[1])
@@ -136,6 +147,7 @@ def _advanced(now: _Play, env_state: EnvState, timestep: Timestep, chosen: Array
         ended=now.ended | timestep.terminated | timestep.truncated,
         terminated=now.terminated | (going & timestep.terminated),
         last=last,
+        won=won,
     )
 
 

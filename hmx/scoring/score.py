@@ -38,6 +38,7 @@ class Outcomes(NamedTuple):
     probs: Float[Array, "S K"] | None  # of the policy for these actions, if the options need them
     ended: Float[Array, " S"]  # share of rollouts whose episode ended within the horizon
     steps: Int[Array, "S _ N"]  # until the end of the episode, or the horizon; includes the null
+    won: Bool[Array, "S K N"] | None = None  # None if the environment counts no wins
 
 
 class Scores(NamedTuple):
@@ -116,6 +117,7 @@ def play(
         probs=None if probs is None else joint_probs(probs, tried.action),
         ended=played.ended.reshape(num, -1).mean(1),
         steps=played.steps.reshape(returns.shape),
+        won=None if played.won is None else played.won.reshape(returns.shape)[:, :actions],
     )
 
 

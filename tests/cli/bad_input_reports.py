@@ -103,6 +103,17 @@ COMPARE = rows(
     (["tiny", "metta", "--failif", "1 > 2"], USAGE, ["no such option: --failif", "did you mean --fail-if?"]),
 )
 
+REVIEW = rows(
+    "review",
+    ([], USAGE, ["missing argument 'GAME'"]),
+    (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["gone.json"], ARTEFACT, ["cannot read gone.json: no such file"]),
+    (["/dev/null/x.json"], ARTEFACT, ["cannot read"]),
+    (["{run}", "--screened", "1"], USAGE, ["--screened 1: must be from 2"]),
+    (["{run}", "--agent", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
+    (["{run}", "--decisions", "0"], USAGE, ["--decisions 0: must be from 1"]),
+)
+
 SCORE_BUFFER = rows(
     "score-buffer",
     ([], USAGE, ["missing argument 'PATH'"]),

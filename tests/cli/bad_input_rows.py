@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from bad_input_parts import ARTEFACT, BIG, DIGITS, SET, USAGE, Row, rows
-from bad_input_reports import COMPARE, GRAD_REPORT, SCORE_BUFFER
+from bad_input_reports import COMPARE, GRAD_REPORT, REVIEW, SCORE_BUFFER
 from bad_input_studies import STUDY
 
 
@@ -415,7 +415,7 @@ NEW_ENV = rows(
 COMMANDS: list[Row] = [
     *PRESETS, *ENVS, *NEW_ENV, *EXPORT, *BOARD, *DOCTOR,
     *ROOT, *TRAIN, *RESUME, *FORK, *EVALUATE, *WATCH, *PLAY, *COMPARE, *BENCH, *CHECK_ENV, *COMPUTE_CONFIG, *RUNS,
-    *GRAD_REPORT, *SCORE_BUFFER, *STUDY,
+    *GRAD_REPORT, *REVIEW, *SCORE_BUFFER, *STUDY,
 ]  # fmt: skip
 
 FILES: dict[str, tuple[str | bytes, list[str]]] = {

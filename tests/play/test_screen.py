@@ -32,6 +32,8 @@ POSITION: dict[str, Any] = {"player": {"row": 0, "col": 0}}
 class FakeGame:
     """Counts what is asked of it; the third action ends the game."""
 
+    actions: tuple[int, ...] = ()  # no game to leave
+
     def __init__(self) -> None:
         self.taken: list[int] = []
         self.frame = Frame(step=0, episode=0, position=POSITION, legal=(0, 4, 5))
@@ -75,7 +77,7 @@ def played(*keys: str) -> tuple[list[int], str]:
     make = lambda **more: Console(file=screen, width=80, height=24, **more)  # noqa: E731
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(play, "Console", make)
-        perform(game, Typist(*keys))  # type: ignore[arg-type]
+        perform(game, Typist(*keys), lambda ended: None)  # type: ignore[arg-type]
     return game.taken, screen.getvalue()
 
 

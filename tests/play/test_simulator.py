@@ -9,14 +9,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from hmx.algos.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.errors import HmxError
 from hmx.play import simulator
 from hmx.play.frames import Frame, FramePolicy, decide_at_random
+from hmx.play.saved_games import read as read_game
+from hmx.play.saved_games import replayed, save, saved_game
 from hmx.play.scenario import read_scenario
 from hmx.play.simulator import Simulator
 
@@ -184,3 +188,33 @@ def test_page_about_the_game_is_current():
     assert f"```json\n{EXAMPLE.read_text()}```" in page
     for name, credits, energy, spawn, effect in PROGRAMS:
         assert f"| {name.upper()} | {credits} | {energy} | {spawn} | {effect} |" in page
+
+
+def test_saved_game_is_played_again_with_the_same_positions(chance, tmp_path):
+    match = game(seed=5, policy=chance)
+    match.new()
+    frames = [match.frame.position, *(match.act(match.choice).position for _ in range(3))]
+    path = save(saved_game(match), tmp_path / "games")
+    assert path == tmp_path / "games" / "hackmatrix-s5-001.json"
+    assert save(saved_game(match), tmp_path / "games").name == "hackmatrix-s5-002.json"
+    read = read_game(path)
+    assert (read.episode, read.rules, read.outcome, len(read.actions)) == (1, "designed", "unfinished", 3)
+    again = replayed(read, path.name, EnvConfig(max_steps=MAX_STEPS))
+    states = again.positions.env_state
+    seen = [to_dict(jax.tree.map(lambda leaf, i=i: np.asarray(leaf)[..., i], states.game)) for i in range(3)]
+    assert seen == frames[:3]
+    assert [ACTION_NAMES[int(one)] for one in again.positions.taken[:, 0]] == list(read.actions)
+    assert again.positions.legal.shape == (3, 1, len(ACTION_NAMES))
+
+
+def test_saved_game_with_an_illegal_action_is_refused(chance, tmp_path):
+    match = game(seed=5, policy=chance)
+    match.act(match.choice)
+    data = json.loads(save(saved_game(match), tmp_path).read_text()) | {"actions": ["hack"]}
+    (tmp_path / "other.json").write_text(json.dumps(data))
+    with pytest.raises(HmxError, match="hack is not legal at step 0"):
+        replayed(read_game(tmp_path / "other.json"), "other.json", EnvConfig(max_steps=MAX_STEPS))
+    for text, why in (("{}", "not a saved game"), (json.dumps(data | {"actions": []}), "no move")):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(HmxError, match=why):
+            read_game(tmp_path / "bad.json")

@@ -13,6 +13,7 @@ from jax import lax
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
+from hmx.envs.hackmatrix.planner.hidden import redrawn
 from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.envs.hackmatrix.rules.enemies import Occupied
@@ -57,6 +58,13 @@ def _describe(state: HackMatrixState) -> dict[str, Any]:
     return {"position": to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], state.game))}
 
 
+def _redrawn(state: HackMatrixState, keys: Key) -> HackMatrixState:
+    """Draw again what the player cannot see; the snapshots of UNDO keep what they hold."""
+    game, (words, _) = state.game, random_words(keys)
+    drawn = redrawn(game, words)._replace(history=game.history, history_count=game.history_count)
+    return state._replace(game=drawn)
+
+
 def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
     rules = Rules(undo_depth=cfg.undo_depth, name=cfg.rules)
@@ -82,6 +90,7 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         level=stage_of,
         describe=_describe,
         later_reset=partial(reset, later=True),
+        redrawn=_redrawn,
     )
     step = partial(_step, rules=rules, weights=weights, observe=observe, spec=spec)
     # A program that steps in several places, as a search does, then contains the thousands of operations once.

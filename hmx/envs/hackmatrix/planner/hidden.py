@@ -38,8 +38,7 @@ def redrawn(state: State, words: Array) -> State:
     state = state._replace(
         enemies=state.enemies.at[E.SCHEDULED].set(nothing),
         transmissions=transmissions,
-        turn=jnp.zeros_like(state.turn),
-        next_scheduled=1 + soon,
+        next_scheduled=state.turn + 1 + soon,
         history=state.history[:0],
         history_count=jnp.zeros_like(state.history_count),
     )

@@ -1,0 +1,212 @@
+"""`hmx review`: play or take games, and judge their decisions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.algos.policy_outputs import make_policy_outputs
+from hmx.config.schema import Config, EnvConfig, GameRules
+from hmx.envs.protocol import Env
+from hmx.errors import HmxError
+from hmx.jobs.evaluation import Progress, no_progress
+from hmx.records.frozen import read_config
+from hmx.records.layout import find_policy
+from hmx.records.paths import CHAMPION, DEFAULT_ROOT
+from hmx.reports.review.findings import GameReview, ReviewFindings
+from hmx.reports.review.judge import GamePositions, Judge, compile_program, judge_game, options_of
+from hmx.reports.review.request import ReviewRequest
+from hmx.runs.compilation import enable_cache
+from hmx.runs.loop import seed_state
+from hmx.runs.restoring import restore_policy
+from hmx.runs.session import Session, open_session
+from hmx.runs.signals import interruptible
+from hmx.scoring import make_continuation
+from hmx.types import Array, Key
+
+LONGEST = 2000  # moves of a game that is reviewed
+_STREAM = 5  # of the seed: 0 to 4 are for training, evaluation, gradient reports, scores and reports
+
+
+class PlayedGame(NamedTuple):
+    """A game, with the positions before each of its moves."""
+
+    name: str
+    positions: GamePositions
+    outcome: str
+    total: float
+
+
+class _Opened(NamedTuple):
+    judge: Judge
+    cfg: Config
+    name: str
+    checkpoint: int
+    warnings: tuple[str, ...]
+
+
+def review_run(
+    run: str | Path,
+    *,
+    request: ReviewRequest | None = None,
+    root: str | Path = DEFAULT_ROOT,
+    progress: Progress = no_progress,
+) -> ReviewFindings:
+    """Play games with the agent of a run, and review them.
+
+    Args:
+        run: name or path of the run.
+        request: how many games, and how carefully.
+        root: folder of the runs, for names.
+        progress: called with the phase, the games reviewed and all games.
+
+    Raises:
+        HmxError: an agent that cannot continue from a position (exit code 2); no such run (3).
+    """
+    request = request or ReviewRequest()
+    enable_cache()
+    player = _open(run, root, request, None)
+    opened = player if not request.agent else _open(request.agent, root, request, player.cfg.env)
+    progress("playing", 0, request.episodes)
+    games = play_games(player.judge, request.episodes, request.seed)
+    return _review(str(run), opened, games, request, progress)
+
+
+def review_game(
+    source: str,
+    rules: GameRules,
+    undo_depth: int,
+    replay: Callable[[EnvConfig], PlayedGame],
+    *,
+    request: ReviewRequest | None = None,
+    root: str | Path = DEFAULT_ROOT,
+    progress: Progress = no_progress,
+) -> ReviewFindings:
+    """Review a game of HackMatrix that was played before.
+
+    Args:
+        source: its name.
+        rules: of the game.
+        undo_depth: snapshots that UNDO kept in it.
+        replay: plays it again, with the observations of an environment.
+        request: which agent continues, and how carefully.
+        root: folder of the runs, for names.
+        progress: as of `review_run`.
+
+    Raises:
+        HmxError: an agent of another environment, or one that cannot continue from a position (exit code 2); no such
+            run (3).
+    """
+    request = request or ReviewRequest()
+    enable_cache()
+    env = EnvConfig(rules=rules, undo_depth=undo_depth)
+    opened = _open(request.agent or CHAMPION, root, request, env)
+    progress("playing", 0, 1)
+    game = interruptible(partial(replay, dataclasses.replace(opened.cfg.env, max_steps=0)))
+    return _review(source, opened, [game], request, progress)
+
+
+def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvConfig | None) -> _Opened:
+    """Load the agent of a run, in its own environment or in `env`."""
+    paths = find_policy(run, root)
+    cfg = read_config(paths)
+    if env is not None and env.id != cfg.env.id:
+        message = f"cannot review a game of {env.id} with {paths.name}: its agent plays {cfg.env.id}"
+        raise HmxError(message, "choose the run of an agent with --agent RUN")
+    if env is not None:
+        cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, rules=env.rules, undo_depth=env.undo_depth))
+    session = open_session(cfg, paths)
+    spec = session.env.spec
+    why = (
+        "its actions are continuous" if spec.action_dim else "an action has several parts" if spec.action_parts else ""
+    )
+    if spec.simulator is not None:
+        why = "a simulator cannot continue from a stored position"
+    if why:
+        raise HmxError(
+            f"cannot review {paths.name}: {why}", "review a run of an environment in JAX with a list of actions"
+        )
+    restored = restore_policy(session, paths)
+    return _Opened(_judge(session, restored.state, request), cfg, paths.name, restored.update, tuple(restored.warnings))
+
+
+def _judge(session: Session, state: Any, request: ReviewRequest) -> Judge:
+    network = make_policy_outputs(session.cfg, session.env)
+    policy = make_continuation(network.outputs, network.kind, network.parameter, network.value)
+    params = network.params(seed_state(state, 0, session.cfg.run.num_seeds))
+    options = options_of(request, session.env, bootstrap=True, gamma=session.cfg.algo.gamma)
+    return Judge(session.env, policy, network.outputs, params, options)
+
+
+def play_games(judge: Judge, episodes: int, seed: int) -> list[PlayedGame]:
+    """Play games side by side from new starts, at most `LONGEST` moves each, with the policy of the rollouts."""
+    env = judge.env
+    k_reset, k_play = jax.random.split(jax.random.fold_in(jax.random.key(seed), _STREAM))
+    state, seen = jax.jit(env.reset)(jax.random.split(k_reset, episodes))
+
+    @jax.jit
+    def move(params: Any, state: Any, obs: Array, legal: Array, key: Key) -> tuple[Any, Any, Array]:
+        k_act, k_env = jax.random.split(key)
+        action = judge.policy.act(params, obs, legal, jax.random.split(k_act, episodes))
+        after, timestep = env.step(state, action, jax.random.split(k_env, episodes))
+        return after, timestep, action
+
+    steps: list[Any] = []
+    ended = np.zeros(episodes, bool)
+    length, total = np.zeros(episodes, int), np.zeros(episodes)
+    outcome = ["unfinished"] * episodes
+    while not ended.all() and len(steps) < LONGEST:
+        k_move = jax.random.fold_in(k_play, len(steps))
+        after, timestep, action = interruptible(partial(move, judge.params, state, seen.obs, seen.legal, k_move))
+        steps.append(jax.device_get((state, seen.obs, seen.legal, action)))
+        ends = timestep.reward, timestep.terminated, timestep.truncated, timestep.info
+        reward, over, cut, info = jax.device_get(ends)
+        total += np.where(ended, 0.0, reward.mean(-1))
+        length += ~ended
+        for i in np.flatnonzero(~ended & (over | cut)):
+            won = "wins_sum" in info and info["wins_sum"][i] > 0
+            outcome[i] = "won" if won else "ended" if over[i] else "truncated"
+        ended |= over | cut
+        state, seen = after, timestep
+    return [
+        PlayedGame(f"game {i + 1}", _positions(env, steps[: length[i]], i), outcome[i], float(total[i]))
+        for i in range(episodes)
+    ]
+
+
+def _positions(env: Env, steps: list[Any], game: int) -> GamePositions:
+    axis = env.spec.state_axis
+    states = [jax.tree.map(lambda leaf: leaf.take([game], axis=axis), step[0]) for step in steps]
+    joined = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves, axis=axis)), *states)
+    return GamePositions(joined, *(np.stack([step[part][game] for step in steps]) for part in (1, 2, 3)))
+
+
+def _review(
+    source: str, opened: _Opened, games: list[PlayedGame], request: ReviewRequest, progress: Progress
+) -> ReviewFindings:
+    reviews = []
+    program = compile_program(opened.judge)
+    for number, game in enumerate(games):
+        progress("reviewing" if number else "compiling and reviewing", number, len(games))
+        decisions = judge_game(opened.judge, program, game.positions, request, number)
+        blunders = sum(decision.blunder for decision in decisions)
+        reviews.append(
+            GameReview(game.name, len(game.positions.taken), game.outcome, game.total, blunders, tuple(decisions))
+        )
+    progress("reviewing", len(games), len(games))
+    return ReviewFindings(
+        source=source,
+        env=opened.cfg.env.id,
+        agent=opened.name,
+        checkpoint=opened.checkpoint,
+        redrawn=opened.judge.env.spec.redrawn is not None,
+        games=tuple(reviews),
+        warnings=opened.warnings,
+    )

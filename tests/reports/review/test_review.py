@@ -1,0 +1,115 @@
+"""The review of games: on positions with exact values, and what it says of a game without a blunder."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from lake_values import GAMMA, transitions
+
+from hmx.envs.small.corridor import make_corridor
+from hmx.envs.small.frozenlake import LAKE, SIDE, make_frozenlake
+from hmx.reports.review.document import document
+from hmx.reports.review.findings import GameReview, KeyDecision, ReviewFindings
+from hmx.reports.review.job import play_games
+from hmx.reports.review.judge import Judge, compile_program, judge_game, options_of
+from hmx.reports.review.request import ReviewRequest
+from hmx.scoring import make_continuation
+
+GAMES, LIMIT = 24, 48
+CLEAR = 0.1  # loss of value by the worst action where one is planted
+REQUEST = ReviewRequest(screened=64, confirmed=256, depth=LIMIT, decisions=2)
+
+
+@cache
+def values() -> np.ndarray:
+    """Return the exact action values `[64, 4]` of optimal play on slippery ice without a step limit."""
+    letters, step = np.array(list("".join(LAKE))), transitions()
+    live, goal = np.isin(letters, ["S", "F"]), (letters == "G").astype(float)
+    best = np.zeros(SIDE * SIDE)
+    for _ in range(600):
+        best = np.where(live, (step @ (goal + float(GAMMA) * best)).max(1), 0.0)
+    return step @ (goal + float(GAMMA) * best)
+
+
+def by_table(table: Any, obs: Any) -> Any:
+    """Return the action values of the cells in one-hot observations."""
+    return table[obs.argmax(-1)]
+
+
+def lake_judge() -> Judge:
+    """Return optimal play as the agent that continues."""
+    env = make_frozenlake(LIMIT, slippery=True)
+    policy = make_continuation(by_table, "greedy", 1.0)
+    return Judge(
+        env, policy, by_table, jnp.asarray(values(), jnp.float32), options_of(REQUEST, env, False, float(GAMMA))
+    )
+
+
+def exact_values(horizon: int) -> np.ndarray:
+    """Return the exact values `[horizon + 1, 64, 4]` of optimal play with 0 to `horizon` steps left."""
+    letters, step = np.array(list("".join(LAKE))), transitions()
+    live, goal = np.isin(letters, ["S", "F"]), (letters == "G").astype(float)
+    chosen = values().argmax(1)
+    found = [np.zeros((SIDE * SIDE, 4))]
+    for _ in range(horizon):
+        after = np.where(live, found[-1][np.arange(SIDE * SIDE), chosen], 0.0)
+        found.append(step @ (goal + float(GAMMA) * after))
+    return np.stack(found)
+
+
+def test_true_blunder_is_ranked_first_on_slippery_ice() -> None:
+    judge, exact = lake_judge(), exact_values(LIMIT)
+    program, rng = compile_program(judge), np.random.default_rng(3)
+    first, blunders, judged = 0, 0, 0
+    for number, game in enumerate(play_games(judge, GAMES, seed=1)):
+        positions = game.positions._replace(taken=game.positions.taken.copy())
+        cells = positions.obs[:, 0].argmax(-1)
+        table = exact[LIMIT - np.arange(len(cells)), cells]
+        loss = table.max(1) - table.min(1)
+        if loss.max() < CLEAR:
+            continue
+        step = rng.choice(np.flatnonzero(loss >= CLEAR))
+        positions.taken[step, 0] = table[step].argmin()
+        decision = judge_game(judge, program, positions, REQUEST, number)[0]
+        judged += 1
+        first += decision.step == step
+        blunders += decision.blunder
+        low, high = decision.gain_interval
+        assert low - 0.05 < loss[decision.step] < high + 0.05
+    assert judged >= GAMES / 2, "the games have too few positions in which an action matters"
+    assert first >= 0.95 * judged and blunders >= 0.7 * judged
+
+
+def test_blunder_in_the_corridor_is_found_and_right_moves_are_not_blunders() -> None:
+    env = make_corridor(40, 0.0)
+    toward = make_continuation(lambda params, obs: jnp.broadcast_to(params, (*obs.shape[:-1], 2)), "greedy", 1.0)
+    outputs = lambda params, obs: jnp.broadcast_to(params, (*obs.shape[:-1], 2))  # noqa: E731
+    request = ReviewRequest(screened=4, confirmed=8, depth=40)
+    judge = Judge(env, toward, outputs, jnp.array([0.0, 1.0]), options_of(request, env, False, 1.0))
+    (perfect,) = play_games(judge, 1, seed=0)
+    program = compile_program(judge)
+    decisions = judge_game(judge, program, perfect.positions, request)
+    assert decisions and not any(decision.blunder for decision in decisions)
+    positions = perfect.positions._replace(taken=perfect.positions.taken.copy())
+    positions.taken[1] = 0
+    decisions = judge_game(judge, program, positions, request)
+    assert (decisions[0].step, decisions[0].blunder, decisions[0].best) == (1, True, env.spec.action_names[1])
+    assert decisions[0].advised == env.spec.action_names[1]
+
+
+def review(*decisions: KeyDecision) -> ReviewFindings:
+    """Return a review of one game."""
+    game = GameReview("game 1", 9, "ended", -1.0, sum(one.blunder for one in decisions), decisions)
+    return ReviewFindings("run", "corridor", "run", 3, False, (game,))
+
+
+def test_game_without_a_blunder_gets_that_verdict() -> None:
+    assert "No blunder" in review().games[0].verdict
+    assert document(review()).blocks
