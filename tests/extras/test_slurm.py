@@ -161,7 +161,8 @@ def kill_node(job: str) -> None:
     node = call("hostname", "-s")
     call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     call("slurmd")
-    call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    # Refused if the node has returned by itself, which SLURM's option ReturnToService allows.
+    subprocess.run(("scontrol", "update", f"NodeName={node}", "State=RESUME"), capture_output=True)
 
 
 @pytest.mark.parametrize("disturb", [requeue, cancel, kill_node])
