@@ -89,7 +89,7 @@ def test_info_is_gathered_per_episode():
 
 
 def test_endless_policy_is_stopped_and_reported(monkeypatch):
-    monkeypatch.setattr("hmx.algos.evaluate._STEP_LIMIT", 20)
+    monkeypatch.setattr("hmx.algos.evaluate.STEP_LIMIT", 20)
     episodes = make_evaluator(make_counting(0), random_policy(), 2, 2)(None, jax.random.key(0))
     assert not bool(episodes.finished.any())
     assert episodes.length.tolist() == [20, 20]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
+import itertools
 import os
 import resource
 import shutil
@@ -191,28 +193,32 @@ def test_too_many_open_files_end_the_run_and_keep_the_last_checkpoint(
     goes_on(run, deterministic)
 
 
+def fail_in_chunk(number: int, failure: Exception, patch: pytest.MonkeyPatch) -> None:
+    """Let a run fail in one of its chunks, counted from 1. The other runs of this module keep their program."""
+    compiled = session._compile
+
+    def failing(*given: Any) -> Any:
+        chunk = compiled(*given)
+        chunks = itertools.count(1)
+
+        def call(*given: Any) -> Any:
+            if next(chunks) == number:
+                raise failure
+            return chunk.call(*given)
+
+        return dataclasses.replace(chunk, call=call)
+
+    patch.setattr(session, "_compile", failing)
+
+
 @pytest.mark.parametrize(
     "failure", [MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 77 bytes.")]
 )
 def test_out_of_memory_is_reported_with_a_message(
     failure: Exception, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, deterministic: Any
 ) -> None:
-    compile_chunk = session.compile_chunk
-
-    def failing(*given: Any) -> Any:
-        chunk = compile_chunk(*given)
-        call, calls = chunk.call, iter(range(9))
-
-        def exhausted(*given: Any) -> Any:
-            if next(calls) == 3:  # the first update has a call of its own
-                raise failure
-            return call(*given)
-
-        chunk.call = exhausted
-        return chunk
-
     with monkeypatch.context() as patch:
-        patch.setattr(session, "compile_chunk", failing)
+        fail_in_chunk(4, failure, patch)  # the first chunk is one update
         error, run = fails(make_config(8, run__checkpoint_every=1))
     assert error.exit_code == ExitCode.USAGE
     assert error.message.startswith("not enough memory while training")
@@ -224,10 +230,7 @@ def test_out_of_memory_is_reported_with_a_message(
 def test_other_device_errors_are_not_reported_as_out_of_memory(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*given: Any) -> Any:
-        raise jax.errors.JaxRuntimeError("INTERNAL: the device fell off the bus")
-
-    monkeypatch.setattr(session, "compile_chunk", broken)
+    fail_in_chunk(2, jax.errors.JaxRuntimeError("INTERNAL: the device fell off the bus"), monkeypatch)
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
         train(make_config(2))
 

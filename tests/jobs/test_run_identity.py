@@ -51,7 +51,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def run_session(*given: Any, first: int, **more: Any) -> int:
         return first
 
-    monkeypatch.setattr(evaluates, "make_player", lambda session, episodes, search: lambda *played: [])
+    monkeypatch.setattr(evaluates, "make_player", lambda *given: lambda *played: [])
     monkeypatch.setattr(resumes, "run_session", run_session)
     longer = {"run.total_steps": "512"}
     return SimpleNamespace(
