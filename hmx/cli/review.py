@@ -24,7 +24,7 @@ def review(source: SourceArgument, request: ReviewRequest, *, outputs: Outputs, 
 
     Example: hmx review games/hackmatrix-s0-001.json --html review.html
 
-    Example: hmx review hackmatrix-gumbel-s0-001 --episodes 3
+    Example: hmx review champion --episodes 3
     """
     from hmx.console.progress import progress
 

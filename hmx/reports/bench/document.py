@@ -10,6 +10,7 @@ from hmx.registry.algorithms import PartName, find_algorithm
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import UNKNOWN, data_size, duration, interval, percent, short
 from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, Part, Phase, SizeSpeed, UpdateSpeed
+from hmx.reports.bench.program_work import H100
 from hmx.stats.estimate import Estimate
 
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "no difference seen": "plain"}
@@ -59,6 +60,7 @@ def _blocks(found: BenchFindings) -> Iterator[Block]:
     yield _phases(found)
     yield _parts(found)
     yield from speed_blocks(found.speed)
+    yield from _work(found)
     yield Paragraph(_conditions(found), "faint")
 
 
@@ -99,6 +101,28 @@ def _parts(found: BenchFindings) -> Table:
         "in the background; their share is what they cost at most."
     )
     return Table(columns, tuple(rows), "Where the time goes", note)
+
+
+def _work(found: BenchFindings) -> Iterator[Block]:
+    counts = [(phase, phase.work) for phase in found.phases if phase.work is not None]
+    if not counts:
+        return
+    columns = (
+        Column("phase", "left"), Column("operations"), Column("bytes"), Column("kernels"), Column("steps/s, here"),
+        Column(f"steps/s, {H100.name}"), Column("limited by", "left"),
+    )  # fmt: skip
+    rows = []
+    for phase, work in counts:
+        here = "" if phase.steps_per_sec is None else short(phase.steps_per_sec.value)
+        amounts = (short(work.operations), short(work.bytes), short(work.kernels))
+        rows.append(Row((phase.name, *amounts, here, short(work.h100_steps_per_sec), work.h100_bound)))
+    note = (
+        "Counted in the programs as compiled for this device: operations and bytes per environment step, kernels per "
+        f"step of all environments or per update. {H100.name}: the most that one reaches with the same kernels."
+    )
+    if unknown := max(work.unknown_loops for _, work in counts):
+        note += f" {counted(unknown, 'loop')} of unknown length counts once."
+    yield Table(columns, tuple(rows), "Work of a step, and a prediction", note)
 
 
 def _comparison(comparison: Comparison) -> Iterator[Block]:

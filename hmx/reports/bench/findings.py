@@ -13,6 +13,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import read_json
 from hmx.records.plain import JsonValue, typed
 from hmx.registry.algorithms import PartName
+from hmx.reports.bench.program_work import H100, ProgramWork, Resource, bound
 from hmx.stats.estimate import Estimate
 
 SCHEMA = 1
@@ -30,6 +31,18 @@ class Compilation:
 
 
 @dataclass(frozen=True)
+class StepWork:
+    """The work of a phase, counted in its compiled program, and the speed of an H100 that this bounds."""
+
+    operations: float  # per environment step
+    bytes: float  # that kernels read and write, per environment step
+    kernels: float  # of a step of all environments, or of an update
+    unknown_loops: int  # loops that count once, since the compiler does not know how often they run
+    h100_steps_per_sec: float  # of environments, at most
+    h100_bound: Resource
+
+
+@dataclass(frozen=True)
 class Phase:
     """A phase of training that was measured."""
 
@@ -38,6 +51,7 @@ class Phase:
     rounds: int  # how often it was measured
     seconds: Estimate
     steps_per_sec: Estimate | None = None  # of environments, over all seeds; None without steps
+    work: StepWork | None = None  # of one device; None without steps
 
 
 @dataclass(frozen=True)
@@ -157,6 +171,16 @@ def read_result(path: Path) -> BenchFindings:
         return typed(BenchFindings, data)
     except (TypeError, KeyError, ValueError, RecursionError):
         raise HmxError(f"{name} is not a result of hmx bench", _HINT, ExitCode.ARTEFACT) from None
+
+
+def step_work(work: ProgramWork, steps: int) -> StepWork | None:
+    """Divide the work of a program by its environment steps; None if the program could not be read."""
+    if work.kernels == 0:
+        return None
+    limit, seconds = bound(work, H100)
+    # The loop over steps or updates has no number of iterations: the program gets it as an argument.
+    unknown = max(work.unknown_loops - 1, 0)
+    return StepWork(work.operations / steps, work.bytes / steps, work.kernels, unknown, steps / seconds, limit)
 
 
 def compare(file: Path, before: BenchFindings, now: BenchFindings) -> Comparison:

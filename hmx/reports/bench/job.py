@@ -35,6 +35,7 @@ from hmx.reports.bench.findings import (
     UpdateSpeed,
     compare,
     read_result,
+    step_work,
 )
 from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_for, estimate, time_in_turn
 from hmx.reports.bench.request import BenchRequest
@@ -177,9 +178,18 @@ def _measure_phases(
     records = f"{updates.length * cfg.run.num_seeds:,} records"
     phases = (
         Phase("compile", "an update", 1, Estimate(updates.compilation.seconds)),
-        _steps("environment", "a rollout of random actions", found["environment"], plays[False], rollout),
-        _steps("acting", "a rollout of the policy", found["acting"], plays[True], rollout),
-        _steps("update", "an update", found["update"], number, updates.steps),
+        replace(
+            _steps("environment", "a rollout of random actions", found["environment"], plays[False], rollout),
+            work=step_work(player.work(acting=False), num_envs),
+        ),
+        replace(
+            _steps("acting", "a rollout of the policy", found["acting"], plays[True], rollout),
+            work=step_work(player.work(acting=True), num_envs),
+        ),
+        replace(
+            _steps("update", "an update", found["update"], number, updates.steps),
+            work=step_work(updates.work(), updates.steps // devices),
+        ),
         Phase("saving", "a checkpoint", len(found["saving"]), estimate(found["saving"])),
         Phase("logging", records, len(found["logging"]), estimate(found["logging"])),
     )

@@ -22,6 +22,7 @@ from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
 from hmx.records.jsonl import MetricsWriter
 from hmx.reports.bench.findings import Compilation
+from hmx.reports.bench.program_work import ProgramWork, count_work, heaviest, lightest
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import compile_chunk, reduce_row
 from hmx.runs.loop import init_state, seed_state
@@ -143,6 +144,10 @@ class EnvPlayer:
             lambda: jax.jit(run).lower(state, self._played, np.bool_(False), np.int32(1), self._key).compile()
         )
 
+    def work(self, acting: bool) -> ProgramWork:
+        """Count the work of a step of all environments, at random or `acting` with the policy."""
+        return count_work(self._program.as_text() or "", heaviest if acting else lightest)
+
     @property
     def actors(self) -> RolloutState:
         """Return the current state of the environments."""
@@ -210,6 +215,11 @@ class Updates:
     def steps(self) -> int:
         """Environment steps of an update, over all seeds."""
         return self.session.sizes.batch_size * self.session.cfg.run.num_seeds
+
+    def work(self) -> ProgramWork:
+        """Count the work of an update on each device."""
+        program = self._chunk.call
+        return count_work((program.as_text() if isinstance(program, jax.stages.Compiled) else "") or "")
 
     def update(self, number: int) -> None:
         """Do updates, at most `length`, and copy their metrics to the host."""
