@@ -18,7 +18,8 @@ from hmx.console.progress import status
 class PlayOptions(GameOptions):
     """What to play with."""
 
-    advise: str | None = opt(None, "show what the agent of a run would do", metavar="RUN", panel=GAME_PANEL)
+    advise: str | None = opt(None, "show what the agent of a run would do, and how sure it is", metavar="RUN",
+                             panel=GAME_PANEL)  # fmt: skip
 
 
 @with_options()
@@ -49,11 +50,11 @@ def play(
     keyboard = Keyboard()
     with status(COMPILING):
         warnings: list[str] = []
-        game = open_game(**vars(options), scenario=scenario, warn=warnings.append)
+        game, advise = open_game(**vars(options), scenario=scenario, warn=warnings.append)
     paths: list[Path] = []
     try:
         with leaving_by_ctrl_c(), saying_at_end(warnings):
-            perform(game, keyboard, lambda ended: paths.append(save(saved_game(ended), games)))
+            perform(game, keyboard, lambda ended: paths.append(save(saved_game(ended), games)), advise)
     finally:
         for path in paths:
             say("saved", f"{path}; review it with hmx review {shlex.quote(str(path))}")

@@ -39,13 +39,14 @@ class BoardView:
     """Draw one frame.
 
     `reveal` also draws the cryptogs that the player cannot see, in parentheses; `keys` maps actions to keys, for a
-    person at the keyboard.
+    person at the keyboard, who may get `advice`.
     """
 
     frame: Frame
     reveal: bool = True
     keys: Mapping[int, str] | None = None
     title: str = ""
+    advice: str = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the board and the side panel: next to each other from 76 columns on, otherwise below each other."""
@@ -66,10 +67,12 @@ class BoardView:
             grid.add_column(width=side)
             grid.add_row(board, Group(*self._side(options, side, tall=True)))
             yield grid
+            yield from self._advice()
             yield Text(LEGEND, "dim")
         else:
             yield board
             yield from self._side(options, options.max_width, tall=False)
+            yield from self._advice()
 
     def _picture(self, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the picture of an environment other than HackMatrix, and the panel next to it or below it."""
@@ -97,7 +100,11 @@ class BoardView:
             yield from _menu(self.frame, self.keys, width)
         yield from _last_step(self.frame, width, tall)
         if self.frame.probs is not None:
-            yield from _policy(self.frame, width, "#" if options.ascii_only else "━", tall)
+            yield from _policy(self.frame, width, "#" if options.ascii_only else "━", tall and not self.advice)
+
+    def _advice(self) -> Iterator[Text]:
+        if self.advice:
+            yield Text(self.advice, "bold")
 
 
 def draw_board(position: Position, width: int, *, lines: bool, footer: bool, reveal: bool) -> Table:

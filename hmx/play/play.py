@@ -12,16 +12,19 @@ from rich.console import Console
 from hmx.config.schema import Config
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
 from hmx.errors import HmxError
+from hmx.play.advice import Advisor, make_advisor
 from hmx.play.boards import BoardView
 from hmx.play.keys import RESIZED, Keyboard
 from hmx.play.reasons import why_not
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import PROGRAM_KEYS, draw, explain
 from hmx.play.simulator import Simulator
-from hmx.play.watch import Warn, agent_policy, ignore
+from hmx.play.watch import Warn, agent_policy, ignore, restored_state
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy
 from hmx.registry.environments import features_of
+from hmx.reports.review.job import judge_of
+from hmx.reports.review.request import ReviewRequest
 from hmx.runs.compilation import enable_cache
 from hmx.runs.session import open_session
 from hmx.runs.signals import interruptible
@@ -40,8 +43,10 @@ def open_game(
     search: int | None = None,
     checkpoint: int | None = None,
     warn: Warn = ignore,
-) -> Simulator:
+) -> tuple[Simulator, Advisor | None]:
     """Open a game without a step limit, by the rules of the run whose agent advises, if any; `warn` as of `watch`.
+
+    Return the game, and what compares the best two actions of the agent.
 
     Raises:
         HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
@@ -59,24 +64,34 @@ def open_game(
     enable_cache()
     env = dataclasses.replace(cfg.env, max_steps=0)
 
-    def begin() -> Simulator:
-        policy = None
-        if paths is not None:
-            policy = agent_policy(open_session(cfg, paths), paths, False, checkpoint, search, warn)
-        return Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
+    def begin() -> tuple[Simulator, Advisor | None]:
+        if paths is None:
+            return Simulator(env, cfg.reward, seed=seed, position=position), None
+        session = open_session(cfg, paths)
+        state = restored_state(session, paths, checkpoint, warn)
+        policy = agent_policy(session, state, False, search)
+        game = Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
+        advise = make_advisor(judge_of(session, state, ReviewRequest()))
+        advise(game)  # compiles
+        return game, advise
 
     # In another thread, so that Ctrl-C works while it compiles.
     return interruptible(begin)
 
 
-def perform(game: Simulator, keyboard: Keyboard, leave: Callable[[Simulator], None]) -> None:
+def perform(
+    game: Simulator, keyboard: Keyboard, leave: Callable[[Simulator], None], advise: Advisor | None = None
+) -> None:
     """Let a person play until q; `leave` is called at the end of every game that has a move."""
     console = Console(highlight=False)
-    note = ""
+    note, advice, advised = "", "", None
     with keyboard, _leaving(game, leave):
         while True:
             frame = game.frame
-            view = BoardView(frame, reveal=False, keys=MENU, title=f"game {frame.episode + 1}   step {frame.step}")
+            if advise is not None and frame is not advised:
+                advice, advised = advise(game), frame
+            title = f"game {frame.episode + 1}   step {frame.step}"
+            view = BoardView(frame, reveal=False, keys=MENU, title=title, advice=advice)
             draw(console, view, HELP, note or ("n new game   q quit" if frame.outcome else ""))
             key = keyboard.read()
             if key in ("q", "escape"):

@@ -14,6 +14,7 @@ import jax
 from rich.console import Console
 
 from hmx.algos.search import make_act, simulations_of
+from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
 from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
@@ -98,7 +99,8 @@ def watch(
             policy = FramePolicy(jax.jit(partial(decide_at_random, **kind)))  # type: ignore[arg-type]
         else:
             session = open_session(cfg, paths)
-            made, policy = session.env, agent_policy(session, paths, greedy, checkpoint, search, warn)
+            state = restored_state(session, paths, checkpoint, warn)
+            made, policy = session.env, agent_policy(session, state, greedy, search)
         if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
         if made.spec.simulator is None:
@@ -121,14 +123,16 @@ def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitSt
                 yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
 
 
-def agent_policy(
-    session: Session, paths: RunPaths, greedy: bool, checkpoint: int | None, search: int | None, warn: Warn
-) -> FramePolicy:
-    """Return the policy of the first agent of a run; `search` is the number of simulations, see `simulations_of`."""
+def restored_state(session: Session, paths: RunPaths, checkpoint: int | None, warn: Warn) -> TrainState:
+    """Return the state of the first agent of a run."""
     restored = restore_policy(session, paths, checkpoint)
     for text in restored.warnings:
         warn(text)
-    state = seed_state(restored.state, 0, session.cfg.run.num_seeds)
+    return seed_state(restored.state, 0, session.cfg.run.num_seeds)
+
+
+def agent_policy(session: Session, state: TrainState, greedy: bool, search: int | None) -> FramePolicy:
+    """Return the policy of an agent; `search` is the number of simulations, see `simulations_of`."""
     search = simulations_of(session.cfg, search)
     decide = partial(make_act(session.algorithm, session.env, session.cfg, search, greedy), state)
     return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))

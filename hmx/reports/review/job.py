@@ -134,15 +134,16 @@ def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvCon
             f"cannot review {paths.name}: {why}", "review a run of an environment in JAX with a list of actions"
         )
     restored = restore_policy(session, paths)
-    return _Opened(_judge(session, restored.state, request), cfg, paths.name, restored.update, tuple(restored.warnings))
+    judge = judge_of(session, seed_state(restored.state, 0, cfg.run.num_seeds), request)
+    return _Opened(judge, cfg, paths.name, restored.update, tuple(restored.warnings))
 
 
-def _judge(session: Session, state: Any, request: ReviewRequest) -> Judge:
+def judge_of(session: Session, state: Any, request: ReviewRequest) -> Judge:
+    """Return the agent of a session with the parameters of a state of one seed, to continue from positions."""
     network = make_policy_outputs(session.cfg, session.env)
     policy = make_continuation(network.outputs, network.kind, network.parameter, network.value)
-    params = network.params(seed_state(state, 0, session.cfg.run.num_seeds))
     options = options_of(request, session.env, bootstrap=True, gamma=session.cfg.algo.gamma)
-    return Judge(session.env, policy, network.outputs, params, options)
+    return Judge(session.env, policy, network.outputs, network.params(state), options)
 
 
 def play_games(judge: Judge, episodes: int, seed: int) -> list[PlayedGame]:

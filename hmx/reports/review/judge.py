@@ -172,14 +172,14 @@ def _decision(
             advised=action == tuple(advised),
             returns=float(result.returns.mean()),
             gain=float((result.returns - played).mean()),
-            gain_interval=_interval(result.returns - played),
+            gain_interval=gain_interval(result.returns - played),
             wins=None if result.won is None else float(result.won.mean()),
             wins_interval=None if result.won is None else _wilson(result.won),
         )
         for action, result in ordered
     )
     gains = results[tuple(best)].returns - played
-    interval = _interval(gains)
+    interval = gain_interval(gains)
     return KeyDecision(
         step=step,
         played=_name(env, next(iter(results))),
@@ -199,7 +199,7 @@ def _wilson(won: Host) -> intervals.Interval:
     return interval
 
 
-def _interval(gains: Host) -> intervals.Interval:
+def gain_interval(gains: Host) -> intervals.Interval:
     """Return the 99 % interval of the mean of paired differences."""
     error = _WIDE * float(gains.std(ddof=1)) / math.sqrt(len(gains))
     return intervals.Interval(float(gains.mean()) - error, float(gains.mean()) + error)
