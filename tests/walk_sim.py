@@ -15,6 +15,11 @@ class Box:
         self.shape, self.dtype = shape, np.dtype(dtype)
 
 
+class Dict:
+    def __init__(self, **spaces):
+        self.spaces = spaces
+
+
 class Discrete:
     def __init__(self, n, start=0):
         self.n, self.start = n, start
@@ -32,6 +37,7 @@ class Options:
     length: int = 7  # of an episode
     actions: str = "discrete"
     ends: str = "terminated"
+    obs: str = "one"  # array, or named "parts", of which "critic" is for a value network
     state: bool = False  # whether it has get_state and set_state
 
 
@@ -44,6 +50,9 @@ class Walk:
     def __init__(self, options: Options):
         self.options, self.taken, self.seed = options, 0, 0
         self.observation_space = Box(-20.0, 20.0, (2,))
+        if options.obs == "parts":
+            time = Box(0.0, 20.0, (1,))
+            self.observation_space = Dict(critic=Box(-20.0, 20.0, (2, 1)), policy=Box(-9.0, 9.0, (1,)), time=time)
         spaces = {"discrete": Discrete(2), "box": Box(-2.0, 4.0, (1,)), "parts": MultiDiscrete([2, 3])}
         self.action_space = spaces[options.actions]
         if options.state:
@@ -60,6 +69,9 @@ class Walk:
         return self._obs(), self._info()
 
     def _obs(self):
+        if self.options.obs == "parts":
+            seen, place, time = (np.array(x, np.float32) for x in ([self.position / 4], self.position, [self.time]))
+            return {"time": time, "critic": np.full((2, 1), place), "policy": seen}
         return np.array([self.position, _shared[0] if self.options.fault == "shared" else self.time], np.float32)
 
     def _info(self):

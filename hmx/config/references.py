@@ -18,7 +18,8 @@ class CodeReference(NamedTuple):
 
 def is_reference(text: str) -> bool:
     """Return whether a value names code of the user, and not something that hmx or a package provides."""
-    return ":" in text or text.endswith(".py")
+    target, colon, _ = text.rpartition(":")
+    return text.endswith(".py") or (bool(colon) and (target.endswith(".py") or "/" not in target))
 
 
 def parse(text: str) -> CodeReference:

@@ -21,7 +21,7 @@ ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
 GameRules = Literal["original", "designed", "closed"]
-NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells"), ("ppo", "gumbel", "dqn")
+NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells", "cnn"), ("ppo", "gumbel", "dqn")
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
     "pendulum", "cartpole", "cartpole-discrete",
@@ -211,8 +211,8 @@ class NetConfig:
     """The policy and value network."""
 
     kind: str = opt(
-        "auto", "architecture; auto is cells for packed HackMatrix observations, else mlp", flag="--net",
-        metavar="NAME", known=NET_KINDS, shape="always",
+        "auto", "architecture; auto is cells for packed HackMatrix observations, cnn for images, else mlp",
+        flag="--net", metavar="NAME", known=NET_KINDS, shape="always",
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that net.kind names; written by hmx train")
     my: OwnOptions = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -25,6 +25,11 @@ class Quantity(NamedTuple):
     unit: str = ""  # such as `m/s`; empty if it has none, or none is known
     low: float | None = None  # None for no limit; numbers of actions have both limits
     high: float | None = None
+
+
+def numbers_of(parts: Mapping[str, int]) -> tuple[Quantity, ...]:
+    """Return the numbers of joined parts, given their sizes, as `policy[0]`, `policy[1]` and so on."""
+    return tuple(Quantity(f"{name}[{i}]") for name, size in parts.items() for i in range(size))
 
 
 class SimulatorSource(NamedTuple):
@@ -52,6 +57,7 @@ class EnvSpec(NamedTuple):
     action_dim: int = 0  # numbers of a continuous action; 0 if actions are discrete
     level: Callable[[Array], Array] | None = None  # observation -> progress of the episode, int32 [...]
     value_only: int = 0  # features at the end of an observation, only for the value in training
+    policy_only: int = 0  # features at its start that the value does not read, if there are some that only it reads
     describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
     render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end

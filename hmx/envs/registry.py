@@ -15,6 +15,7 @@ from hmx.envs.single import unknown
 from hmx.errors import HmxError, nearest
 from hmx.registry.environments import find_environment, find_source, names_in
 from hmx.registry.importing import imported
+from hmx.registry.observations import is_image
 from hmx.registry.sizes import Sizes
 
 
@@ -85,4 +86,6 @@ def sizes_of(env: Env) -> Sizes:
         features=features,
         state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
         simulated=spec.simulator is not None,
+        value_only=spec.value_only,
+        image=is_image(spec.obs_shape),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +12,9 @@ import jax.numpy as jnp
 from hmx.config.textfile import quoted
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.checks.problems import changed_type
-from hmx.envs.protocol import Env, EnvSpec, Quantity, settled
+from hmx.envs.protocol import Env, EnvSpec, Quantity, numbers_of, settled
 from hmx.errors import HmxError, counted, nearest
+from hmx.registry.observations import CRITIC, is_image, ordered, policy_only, value_only
 from hmx.types import Array, Key
 
 Theirs = Any  # a state, an observation or a result of code that is not ours
@@ -20,6 +22,9 @@ Theirs = Any  # a state, an observation or a result of code that is not ours
 
 class Single(NamedTuple):
     """One environment with one agent: functions that neither batch nor reset nor count steps.
+
+    An observation is an array, or a dict of named ones (`hmx.registry.observations`). Arrays become float32 vectors;
+    a single one with three axes is an image `[H, W, C]`, and also may be uint8 or bool.
 
     `reset(key) -> (state, obs)` and `step(state, action, key) -> (state, obs, reward, terminated)`, where `reward` is a
     number or a dict of named terms, and `terminated` leaves out the step limit. `legal`, `render` and `describe` read a
@@ -44,7 +49,7 @@ class Kept(NamedTuple):
     """One environment: its state, and its last results."""
 
     state: Theirs
-    obs: Array  # float32 [F]
+    obs: Array | dict[str, Array]  # float32 [F], an image [H, W, C], or named parts, each float32 [F]
 
 
 def from_single(env_id: str, single: Single, max_steps: int) -> Env:
@@ -60,6 +65,7 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     game = _game(single, len(names))
     key = jax.eval_shape(jax.random.key, 0)
     first = jax.eval_shape(game.start, key)
+    seen, parts = jax.eval_shape(game.observe, first), _sizes(first.obs)
     terms = single.terms
     if not terms:
         kind = ((single.action_dim,), jnp.float32) if single.action_dim else ((), jnp.int32)
@@ -70,8 +76,8 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
     render, describe = single.render, single.describe
     spec = EnvSpec(
         id=env_id,
-        obs_shape=first.obs.shape,
-        obs_dtype=first.obs.dtype,
+        obs_shape=seen.shape,
+        obs_dtype=seen.dtype,
         num_actions=len(names),
         max_steps=min(max_steps or single.limit, single.limit) if single.limit else max_steps,
         reward_terms=terms,
@@ -83,6 +89,9 @@ def from_single(env_id: str, single: Single, max_steps: int) -> Env:
         costly_reset=single.costly_reset,
         step_seconds=single.step_seconds,
         action_quantities=single.action_quantities,
+        value_only=value_only(parts),
+        policy_only=policy_only(parts),
+        obs_quantities=numbers_of(parts),
     )
     return batched(spec, game)
 
@@ -108,7 +117,7 @@ def unknown(env_id: str, known: Sequence[str], library: str = "") -> HmxError:
 
 
 def joined(obs: Theirs) -> Array:
-    """Return all arrays of an observation as one float32 vector `[F]`."""
+    """Return all arrays of an observation without names as one float32 vector `[F]`."""
     return jnp.concatenate([jnp.asarray(leaf, jnp.float32).reshape(-1) for leaf in jax.tree.leaves(obs)])
 
 
@@ -134,7 +143,7 @@ def _game(single: Single, num_actions: int) -> Game:
             raise ValueError(f"legal returns shape {allowed.shape}; expected ({num_actions},), one per action")
         return allowed
 
-    return Game(start, move, lambda core: core.obs, mask)
+    return Game(start, move, _observe, mask)
 
 
 def _host(state: Theirs) -> Theirs:
@@ -143,10 +152,28 @@ def _host(state: Theirs) -> Theirs:
 
 
 def _kept(state: Theirs, obs: Theirs) -> Kept:
+    if isinstance(obs, dict):
+        if obs.keys() <= {CRITIC}:
+            raise ValueError(f"an observation has the parts {sorted(obs)}; the policy reads none of them")
+        return Kept(settled(state), {name: jnp.asarray(part, jnp.float32).reshape(-1) for name, part in obs.items()})
     leaves = jax.tree.leaves(obs)
     if len(leaves) != 1:
-        raise ValueError(f"an observation has {len(leaves)} arrays; networks take one, so concatenate them")
-    return Kept(settled(state), jnp.asarray(leaves[0], jnp.float32).reshape(-1))
+        raise ValueError(f"an observation has {len(leaves)} arrays; return one, or a dict of named arrays")
+    array = jnp.asarray(leaves[0])
+    if not is_image(array.shape):
+        return Kept(settled(state), array.astype(jnp.float32).reshape(-1))
+    return Kept(settled(state), array if array.dtype in (jnp.uint8, jnp.bool_) else array.astype(jnp.float32))
+
+
+def _observe(core: Kept) -> Array:
+    """Return the array that networks read; named parts are joined."""
+    obs = core.obs
+    return jnp.concatenate([obs[name] for name in ordered(obs)]) if isinstance(obs, dict) else obs
+
+
+def _sizes(obs: Theirs) -> dict[str, int]:
+    """Return the sizes of the named parts of an observation, in order; empty for a single array."""
+    return {name: math.prod(obs[name].shape) for name in ordered(obs)} if isinstance(obs, dict) else {}
 
 
 def _parts(function: str, given: Theirs, names: tuple[str, ...]) -> tuple[Any, ...]:

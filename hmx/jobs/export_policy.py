@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config import codec
+from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError
 from hmx.jobs.exported.agreement import Agreement, measure
 from hmx.jobs.exported.contract import (
@@ -19,12 +20,13 @@ from hmx.jobs.exported.contract import (
     make_contract,
 )
 from hmx.jobs.exported.formats import FORMATS
-from hmx.jobs.exported.program import make_program
+from hmx.jobs.exported.program import make_program, policy_numbers
 from hmx.jobs.requests import PolicyRequest
 from hmx.records import frozen, meta
 from hmx.records.atomic import check_new, write_bytes, write_text, writing
 from hmx.records.paths import REPORTS
 from hmx.records.plain import JsonResult
+from hmx.rl.normaliser import RunningStats
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import find
@@ -69,7 +71,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     session = open_session(cfg)
     state, update, warnings = source.state(session, request.checkpoint)
     state = seed_state(state, request.agent, cfg.run.num_seeds)
-    program, stats = make_program(session, state), state.actors.obs_stats
+    program, stats = make_program(session, state), _policy_stats(session.env.spec, state.actors.obs_stats)
     origin = PolicyOrigin(
         run=source.folder.name,
         run_id=frozen.run_id_of(source.paths) if source.paths else "",
@@ -100,6 +102,12 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
         agreement=agreement,
         warnings=tuple(warnings),
     )
+
+
+def _policy_stats(spec: EnvSpec, stats: RunningStats | None) -> RunningStats | None:
+    """Return the statistics of what the policy reads of an observation."""
+    read = policy_numbers(spec)
+    return None if stats is None else stats._replace(mean=stats.mean[..., :read], var=stats.var[..., :read])
 
 
 def _about(config: dict[str, Any], origin: PolicyOrigin) -> dict[str, str]:

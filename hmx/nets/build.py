@@ -14,8 +14,9 @@ from jaxtyping import Bool
 from hmx.config.references import is_reference
 from hmx.config.schema import Activation, Dtype, Init, NetConfig, Rnn, Std
 from hmx.errors import HmxError
-from hmx.nets.layers import HIDDEN, Cells, Hidden, Norm, RecurrentLayer, Torso, dense, initial_hidden
+from hmx.nets.layers import HIDDEN, Hidden, Kind, Norm, RecurrentLayer, Torso, dense, encode, initial_hidden
 from hmx.registry.importing import imported
+from hmx.registry.observations import is_image
 from hmx.types import Array, Key
 
 Params = Any
@@ -50,6 +51,10 @@ class ObsSpec(Protocol):
     @property
     def value_only(self) -> int:
         """Number of features at the end of an observation that only the value reads."""
+
+    @property
+    def policy_only(self) -> int:
+        """Number of features at its start that the value does not read, if there are some that only it reads."""
 
     @property
     def decode(self) -> Callable[[Array], Array] | None:
@@ -97,20 +102,27 @@ class Net(NamedTuple):
     hidden: Callable[[Params, Carry, Array, Array], list[Array]] | None = None
 
 
-def net_kind(cfg: NetConfig, spec: ObsSpec) -> str:
-    """Return the kind of network, `mlp` or `cells`.
+def net_kind(cfg: NetConfig, spec: ObsSpec) -> Kind:
+    """Return the kind of network; `auto` decides by what the observation shows.
 
     Raises:
-        HmxError: `cells` on an observation that has none.
+        HmxError: the observation has no cells, or is not an image.
     """
-    kind = cfg.kind if cfg.kind != "auto" else ("mlp" if spec.cells is None else "cells")
-    if kind == "cells" and spec.cells is None:
+    if cfg.kind == "auto":
+        return "cells" if spec.cells is not None else "cnn" if is_image(spec.obs_shape) else "mlp"
+    if cfg.kind == "cells" and spec.cells is None:
         raise HmxError(f"net.kind = cells reads a board cell by cell, but {spec.id} shows none", "use net.kind = mlp")
+    if cfg.kind == "cnn" and not is_image(spec.obs_shape):
+        message = f"net.kind = cnn reads images [height, width, channels], but {spec.id} shows {list(spec.obs_shape)}"
+        raise HmxError(message, "use net.kind = mlp")
+    kind: Kind = cfg.kind  # type: ignore[assignment]  # other names are refused before
     return kind
 
 
-def features(kind: str, spec: ObsSpec, obs: Array, rows: int) -> Any:
-    """Return the input of the first layer: `[rows, F]`, or scalars and cells for kind `cells`.
+def features(kind: Kind, spec: ObsSpec, obs: Array, rows: int) -> Any:
+    """Return the input of the first layer: `[rows, F]`, scalars and cells for `cells`, `[rows, H, W, C]` for `cnn`.
+
+    Bytes are scaled to the range from 0 to 1.
 
     Args:
         kind: of the network.
@@ -122,7 +134,10 @@ def features(kind: str, spec: ObsSpec, obs: Array, rows: int) -> Any:
     if kind == "cells" and spec.cells is not None:
         return spec.cells(flat)
     decoded = flat if spec.decode is None else spec.decode(flat)
-    return decoded.reshape(rows, -1).astype(jnp.float32)
+    numbers = decoded.astype(jnp.float32)
+    if decoded.dtype == jnp.uint8:
+        numbers = numbers / 255.0
+    return numbers if kind == "cnn" else numbers.reshape(rows, -1)
 
 
 def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: float = 1.0) -> Net:
@@ -135,7 +150,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         value_gain: multiplies `net.gain_value`; 0 starts at zero.
 
     Raises:
-        HmxError: `cells` on an observation that has none.
+        HmxError: a kind of network that does not read such observations.
     """
     if is_reference(cfg.kind):
         own: Net = imported(OWN_NET)(cfg, spec, value_width)
@@ -153,8 +168,10 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         gains=(cfg.gain_hidden, cfg.gain_policy, value_gain * cfg.gain_value),
         std=cfg.std,
         shared_torso=cfg.shared_torso,
-        cell_features=cfg.cell_features if kind == "cells" else 0,
+        kind=kind,
+        cell_features=cfg.cell_features,
         value_only=spec.value_only,
+        policy_only=spec.policy_only,
         rnn=cfg.rnn,
         rnn_hidden=cfg.rnn_hidden,
         dtype=cfg.compute_dtype,
@@ -201,7 +218,7 @@ def map_value_head(params: Params, fn: Callable[[Head], Head]) -> Params:
 class ActorCritic(nn.Module):
     """Features -> policy output `[T x N, num_actions or 2 action_dim]` and raw value `[T x N, value_width]`.
 
-    Features are `[T x N, F]`, or the scalars and cells that `Cells` takes if `cell_features` is not 0.
+    Features are those of `hmx.nets.build.features` for T x N observations.
     """
 
     num_actions: int
@@ -215,19 +232,18 @@ class ActorCritic(nn.Module):
     gains: tuple[float, float, float]  # hidden layers, policy head, value head
     std: Std
     shared_torso: bool
-    cell_features: int  # 0: flat features
+    kind: Kind
+    cell_features: int  # of kind cells
     value_only: int  # the last features, which the policy does not read
+    policy_only: int  # the first features, which the value does not read
     rnn: Rnn
     rnn_hidden: int
     dtype: Dtype
 
     def _trunk(self, x: Any, hidden: Hidden, reset: Array, name: str, widths: tuple[int, ...]) -> tuple[Array, Hidden]:
         prefix = name.removesuffix("torso")
-        if self.cell_features:
-            cells = Cells(
-                self.cell_features, self.activation, self.weights, self.gains[0], self.dtype, name=f"{name}_cells"
-            )
-            x = cells(x)
+        options = self.activation, self.weights, self.gains[0], self.dtype
+        x = encode(self.kind, x, name, self.cell_features, *options)
         torso = Torso(widths, self.activation, self.norm, self.weights, self.gains[0], self.dtype, name=name)
         out: Array = torso(x)
         if self.rnn == "none":
@@ -264,7 +280,8 @@ class ActorCritic(nn.Module):
         policy, hidden = self._trunk(seen, before[0], reset, "torso", self.hidden)
         value, after = policy, [hidden]
         if not self.shared_torso:
-            value, value_hidden = self._trunk(x, before[1], reset, "value_torso", self.value_hidden)
+            judged = x[..., self.policy_only :] if self.policy_only else x
+            value, value_hidden = self._trunk(judged, before[1], reset, "value_torso", self.value_hidden)
             after.append(value_hidden)
         output = self._policy_head(policy)
         raw = dense(self.value_width, self.gains[2], "value_head", self.weights)(value)

@@ -17,6 +17,9 @@ from hmx.types import Array, Key
 Norm = Literal["none", "pre", "post"]
 """Position of a layer norm: none, before or after the activation function."""
 
+Kind = Literal["mlp", "cells", "cnn"]
+"""What a network reads: vectors, the cells of a board, or images."""
+
 HIDDEN = "intermediates"
 """The collection in which layers leave the activations of their hidden units, if it is mutable."""
 
@@ -77,10 +80,13 @@ def dense(
         dtype: of the computation and its result.
     """
     compute = _COMPUTE[dtype]
+    return nn.Dense(width, dtype=compute, kernel_init=_kernel_init(gain, init), name=name)
+
+
+def _kernel_init(gain: float, init: Init) -> nn.initializers.Initializer:
     if not gain:
-        return nn.Dense(width, dtype=compute, kernel_init=nn.initializers.zeros_init(), name=name)
-    uniform = nn.initializers.variance_scaling(gain**2, "fan_in", "uniform")
-    return nn.Dense(width, dtype=compute, kernel_init=orthogonal(gain) if init == "orthogonal" else uniform, name=name)
+        return nn.initializers.zeros_init()
+    return orthogonal(gain) if init == "orthogonal" else nn.initializers.variance_scaling(gain**2, "fan_in", "uniform")
 
 
 class Torso(nn.Module):
@@ -128,6 +134,84 @@ class Cells(nn.Module):
         seen = ACTIVATIONS[self.activation](seen)
         self.sow(HIDDEN, "units", seen)
         return jnp.concatenate([scalars.astype(seen.dtype), seen.reshape(scalars.shape[0], -1)], axis=-1)
+
+
+class ConvLayer(NamedTuple):
+    """A convolution with square kernels, without padding."""
+
+    kernel: int  # side; at most that of the image
+    stride: int
+    features: int
+
+
+def conv_layers(side: int) -> tuple[ConvLayer, ...]:
+    """Return the convolutions that fit images whose shorter side has so many pixels.
+
+    From 36 pixels those of Mnih et al. 2015 (doi:10.1038/nature14236), below 16 that of MinAtar (Young & Tian 2019,
+    arXiv:1903.03176), and smaller strides between.
+    """
+    if side >= 36:
+        return ConvLayer(8, 4, 32), ConvLayer(4, 2, 64), ConvLayer(3, 1, 64)
+    if side >= 16:
+        return ConvLayer(4, 2, 32), ConvLayer(3, 2, 32)
+    return (ConvLayer(3, 1, 16),)
+
+
+class Convolutions(nn.Module):
+    """Images `[N, H, W, C]` -> `[N, F]`: the layers of `conv_layers`, flattened."""
+
+    activation: Activation
+    weights: Init
+    gain: float
+    dtype: Dtype
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "N H W C"]) -> Float[Array, "N F"]:
+        """Apply each layer: convolution and non-linearity."""
+        for i, layer in enumerate(conv_layers(min(x.shape[1:3]))):
+            kernel = min(layer.kernel, x.shape[1]), min(layer.kernel, x.shape[2])
+            convolution = nn.Conv(
+                layer.features,
+                kernel,
+                layer.stride,
+                padding="VALID",
+                dtype=_COMPUTE[self.dtype],
+                kernel_init=_kernel_init(self.gain, self.weights),
+                name=f"conv_{i}",
+            )
+            x = ACTIVATIONS[self.activation](convolution(x))
+            self.sow(HIDDEN, "units", x)
+        return x.reshape(x.shape[0], -1)
+
+
+def encode(
+    kind: Kind,
+    x: Any,
+    name: str,
+    cell_features: int,
+    activation: Activation,
+    weights: Init,
+    gain: float,
+    dtype: Dtype,
+) -> Array:
+    """Return the vectors `[N, F]` that a trunk reads, by a layer of the calling module where `kind` has one.
+
+    Args:
+        kind: of network.
+        x: scalars and cells, images, or vectors; see `hmx.nets.build.features`.
+        name: of the trunk.
+        cell_features: of the layer for cells.
+        activation: of the layer.
+        weights: initial ones.
+        gain: of the initial weights.
+        dtype: of the computation.
+    """
+    vectors: Array = x
+    if kind == "cells":
+        vectors = Cells(cell_features, activation, weights, gain, dtype, name=f"{name}_cells")(x)
+    elif kind == "cnn":
+        vectors = Convolutions(activation, weights, gain, dtype, name=f"{name}_conv")(x)
+    return vectors
 
 
 Hidden = tuple[Array, ...]  # hidden state of one layer: arrays [N, units], the last of which is its output

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from hmx.config.references import is_reference
 from hmx.config.schema import Activation, Dtype, Init, NetConfig
 from hmx.nets.build import OWN_NET, Net, ObsSpec, Params, features, net_kind
-from hmx.nets.layers import HIDDEN, Cells, Norm, Torso, dense
+from hmx.nets.layers import HIDDEN, Kind, Norm, Torso, dense, encode
 from hmx.registry.importing import imported
 from hmx.types import Array, Key
 
@@ -46,14 +46,15 @@ class QNetwork(nn.Module):
     norm: Norm
     weights: Init
     gain: float
-    cell_features: int  # 0: flat features
+    kind: Kind
+    cell_features: int  # of kind cells
     dtype: Dtype
 
     @nn.compact
     def __call__(self, x: Any) -> Float[Array, "N actions"]:
         """Run the trunk and its heads."""
-        if self.cell_features:
-            x = Cells(self.cell_features, self.activation, self.weights, self.gain, self.dtype, name="torso_cells")(x)
+        options = self.activation, self.weights, self.gain, self.dtype
+        x = encode(self.kind, x, "torso", self.cell_features, *options)
         torso = Torso(self.hidden, self.activation, self.norm, self.weights, self.gain, self.dtype, name="torso")
         out: Array = torso(x)
         heads: Array = dense(self.num_actions, _HEAD_GAIN, "q_head")(out)
@@ -72,7 +73,7 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
         dueling: state value and advantages as two heads.
 
     Raises:
-        HmxError: `cells` on an observation that has none.
+        HmxError: a kind of network that does not read such observations.
     """
     if is_reference(cfg.kind):
         net: Net = imported(OWN_NET)(cfg, spec, 0)
@@ -86,7 +87,8 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
         norm=cfg.norm_order if cfg.layer_norm else "none",
         weights=cfg.init,
         gain=cfg.gain_hidden,
-        cell_features=cfg.cell_features if kind == "cells" else 0,
+        kind=kind,
+        cell_features=cfg.cell_features,
         dtype=cfg.compute_dtype,
     )
 

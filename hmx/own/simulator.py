@@ -13,8 +13,9 @@ import jax.numpy as jnp
 
 from hmx.config.extras import needed
 from hmx.config.schema import EnvConfig
-from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource
+from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource, numbers_of
 from hmx.errors import HmxError
+from hmx.registry.observations import policy_only, value_only
 from hmx.simulators.pool import measure
 from hmx.simulators.recipe import Recipe
 from hmx.types import Array, Key, Timestep
@@ -40,6 +41,7 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
     limits = [limit for limit in (facts.limit, recipe.max_steps) if limit]
     ranges = enumerate(zip(facts.action_low, facts.action_high, strict=True))
     names = tuple(f"action_{i}" for i in range(facts.num_actions)) if len(facts.parts) == 1 else ()
+    obs_parts = dict(facts.obs_parts)
     spec = EnvSpec(
         id=recipe.env_id,
         obs_shape=facts.obs_shape,
@@ -53,6 +55,9 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
         simulator=SimulatorSource(recipe, facts),
         step_seconds=facts.step_seconds,
         action_quantities=tuple(Quantity(f"action_{i}", "", *limits) for i, limits in ranges),
+        value_only=value_only(obs_parts),
+        policy_only=policy_only(obs_parts),
+        obs_quantities=numbers_of(obs_parts),
     )
 
     def reset(keys: Key) -> tuple[EnvState, Timestep]:

@@ -54,7 +54,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *_agents(cfg.env),
         *(() if simulated is None else simulator_problems(cfg.env, cfg.run, entry, simulated)),
         *_run_folder(cfg.run),
-        *_networks(cfg.algo, cfg.net, cfg.env),
+        *_networks(cfg.algo, cfg.net, cfg.env, sizes),
         *entry.check(cfg, sizes, bad),
         *_not_read(entry, values),
     ]
@@ -74,6 +74,7 @@ def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *(_unlimited(undamped) if unlimited else ()),
         *(environment.warn(cfg) if environment else ()),
         *_value_torso(cfg.net),
+        *(_flat_image(cfg.net, cfg.env) if sizes is not None and sizes.image else ()),
         *entry.warn(cfg),
     ]
 
@@ -215,8 +216,8 @@ def _agents(env: EnvConfig) -> Iterator[Problem]:
     yield Problem("num_agents", ("env.num_agents", "env.id"), words, fix("env.num_agents", entry.num_agents))
 
 
-def _networks(algo: AlgoConfig, net: NetConfig, env: EnvConfig) -> Iterator[Problem]:
-    """Find what one network for policy and value rules out."""
+def _networks(algo: AlgoConfig, net: NetConfig, env: EnvConfig, sizes: Sizes | None) -> Iterator[Problem]:
+    """Find what one network for policy and value rules out, and a network that cannot read the observations."""
     if algo.grad_clip == "per_network" and net.shared_torso:
         words = "policy and value share layers, so there is only one network to clip"
         works = fix("net.shared_torso", False) + fix("algo.grad_clip", "joint")
@@ -224,6 +225,12 @@ def _networks(algo: AlgoConfig, net: NetConfig, env: EnvConfig) -> Iterator[Prob
     if env.world_state and net.shared_torso:
         words = "a world state that only the value network sees needs a separate value network"
         yield Problem("world_shared", ("env.world_state", "net.shared_torso"), words, fix("net.shared_torso", False))
+    elif sizes is not None and sizes.value_only and net.shared_torso:
+        words = f"{env.id} shows numbers that only the value network reads, so it needs a separate one"
+        yield Problem("critic_shared", ("net.shared_torso", "env.id"), words, fix("net.shared_torso", False))
+    if sizes is not None and net.kind == "cnn" and not sizes.image:
+        words = f"a cnn reads images (docs/environments.md), and {env.id} shows none"
+        yield Problem("net_kind", ("net.kind", "env.id"), words, fix("net.kind", "mlp"))
 
 
 def _too_short(cfg: Config, entry: AlgorithmEntry) -> Iterator[Problem]:
@@ -258,6 +265,12 @@ def _unlimited(undamped: bool) -> Iterator[Problem]:
     if undamped:
         words = "without discount, lambda and step limit, returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
+
+
+def _flat_image(net: NetConfig, env: EnvConfig) -> Iterator[Problem]:
+    if net.kind == "mlp":
+        words = f"an mlp reads an image of {env.id} as a list of numbers, and does not know which are neighbours"
+        yield Problem("flat_image", ("net.kind", "env.id"), words, fix("net.kind", "cnn"))
 
 
 def _value_torso(net: NetConfig) -> Iterator[Problem]:

@@ -15,3 +15,5 @@ class Sizes(NamedTuple):
     features: int  # numbers that a network without cells reads of one agent's observation
     state_bytes: int  # of one environment, all agents together; 0 of a simulator
     simulated: bool = False  # whether it is a simulator, which worker processes step
+    value_only: int = 0  # features that only the value function reads
+    image: bool = False  # whether observations are images

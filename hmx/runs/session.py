@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
-from hmx.config.fields import values_of
+from hmx.config.fields import replace, values_of
 from hmx.config.files import Unreadable, read_plain
 from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
@@ -33,6 +33,7 @@ from hmx.records.paths import CONFIG, META, RunPaths
 from hmx.registry.check import check
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import exists, find_source, known_sizes
+from hmx.registry.load import DEFAULT
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices
@@ -59,6 +60,7 @@ from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, w
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 
+_SHARED = "net.shared_torso"
 _SHOWN_LINES = 12  # of the difference between two versions of an environment
 _MAX_COMPARED = 1 << 16  # bytes of each version: the time of a comparison grows faster than its size
 
@@ -117,7 +119,8 @@ def build_and_check(
         sizes: of the environment, if the configuration was checked with them; None if it was not checked.
 
     Returns:
-        The configuration with every option that the user's code declares, and the environment.
+        The configuration with every option that the user's code declares, and the environment. Policy and value have
+        separate networks, unless configured otherwise, where the value reads more than the policy.
 
     Raises:
         HmxError: see `open_session`.
@@ -128,6 +131,8 @@ def build_and_check(
     cfg = complete_options(cfg)
     env, complete = build_env(cfg.env, cfg.reward)
     cfg = dataclasses.replace(cfg, env=complete)
+    if env.spec.value_only and origins is not None and origins.get(_SHARED) == DEFAULT:
+        cfg = replace(cfg, {_SHARED: False})
     if sizes is None and known is None:
         check(cfg, sizes_of(env), origins)
     return cfg, env

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmx.simulators.episode import CHECKING, Broken, Simulation, episode_seed
+from hmx.simulators.episode import CHECKING, Simulation, episode_seed
+from hmx.simulators.observations import Broken
 
 CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "spaces": ("two instances have the same spaces", "make every instance with the same spaces"),
@@ -119,10 +120,10 @@ class _Play:
         return Trace(np.array(actions), digests, np.array(ended), ends[0], ends[1], rate, float(np.median(resets)))
 
     def _look(self, obs: np.ndarray, reward: float, where: str) -> None:
-        space = self._episode.env.observation_space
+        space = self._episode.observations
         if not np.isfinite(obs).all():
             self.problems.setdefault("finite", f"an observation is not finite at {where}")
-        elif not ((obs >= np.asarray(space.low)) & (obs <= np.asarray(space.high))).all():
+        elif not ((obs >= space.low) & (obs <= space.high)).all():
             self.problems.setdefault("observations", f"an observation lies outside its space at {where}")
         if not np.isfinite(reward):
             self.problems.setdefault("finite", f"the reward is {reward} at {where}")

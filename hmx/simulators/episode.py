@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hmx.errors import HmxError
+from hmx.simulators.observations import Broken, observations_of
 from hmx.simulators.spaces import Actions, Facts, facts_of
 
 MASK = "action_mask"  # key of `info`, as in Gymnasium's taxi and in PettingZoo
@@ -19,10 +20,6 @@ TRAINING, EVALUATION, CHECKING = range(3)  # streams of seeds
 def episode_seed(seed: int, stream: int, env: int, number: int) -> int:
     """Return the seed of an episode: of the run, its use, the environment and the number of the episode."""
     return int(np.random.SeedSequence((seed, stream, env, number)).generate_state(1)[0] >> 1)
-
-
-class Broken(Exception):
-    """A simulator returned something that cannot be trained on; the text says what."""
 
 
 class Simulation:
@@ -40,7 +37,7 @@ class Simulation:
         self.max_steps = max_steps
         self.steps, self.digest = 0, 0
         self._convert = Actions(env.action_space)
-        self._space = env.observation_space
+        self.observations = observations_of(env.observation_space)
         self._all = np.ones(self.facts.num_actions, bool)
         self.legal = self._all
 
@@ -51,7 +48,7 @@ class Simulation:
             raise Broken(f"reset returns {_described(answer)}; expected (observation, info)")
         self.steps, self.digest = 0, 0
         obs = self._seen(*answer)
-        low, high = np.asarray(self._space.low), np.asarray(self._space.high)
+        low, high = self.observations.low, self.observations.high
         if not ((obs >= low) & (obs <= high)).all():
             raise Broken(f"the first observation lies outside its space at index {_where(obs, low, high)}")
         return obs
@@ -74,9 +71,7 @@ class Simulation:
 
     def _seen(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         facts = self.facts
-        array = np.asarray(obs, facts.obs_dtype)
-        if array.shape != facts.obs_shape:
-            raise Broken(f"an observation has shape {array.shape}; its space has {facts.obs_shape}")
+        array = self.observations.read(obs)
         self.digest = zlib.crc32(array.tobytes(), self.digest)
         self.legal = self._mask(info[MASK]) if facts.parts and info and MASK in info else self._all
         return array

@@ -63,6 +63,12 @@ def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
         return gymnasium.make(recipe.name, disable_env_checker=True, **given)
     except gymnasium.error.DependencyNotInstalled as error:
         raise HmxError(f"{recipe.env_id} needs a package that is not installed: {_line(error)}", _install()) from None
+    except ModuleNotFoundError as error:  # of a package that stands before a colon
+        message = f"{recipe.env_id} needs a package that is not installed: {_line(error)}"
+        raise HmxError(message, "install the package that stands before the colon") from None
+    except gymnasium.error.NamespaceNotFound as error:
+        hint = f"name the package that has it before a colon, such as gymnasium/ale_py:{recipe.name}"
+        raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {_line(error)}", hint) from None
     except gymnasium.error.UnregisteredEnv as error:
         near = nearest(recipe.name, list(gymnasium.registry))
         hint = f"did you mean gymnasium/{near}?" if near else "import gymnasium; gymnasium.pprint_registry() lists them"

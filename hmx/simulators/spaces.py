@@ -1,7 +1,7 @@
 """What a simulator observes and takes, read from its spaces as plain data.
 
-Spaces are recognised by what they offer, as in Gymnasium: `n` (Discrete), `nvec` (MultiDiscrete), or `low`, `high`,
-`shape` and `dtype` (Box). So this module needs no package.
+Spaces are recognised by what they offer, as in Gymnasium: `n` (Discrete), `nvec` (MultiDiscrete), `low`, `high`,
+`shape` and `dtype` (Box), or a mapping `spaces` (Dict). So this module needs no package.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmx.errors import HmxError
-
-Space = Any  # of a simulator
-_GUIDE = "docs/simulators.md lists the spaces that hmx reads; a wrapper can convert others"
+from hmx.simulators.observations import GUIDE, Space, kind_of, observations_of
 
 
 class Facts(NamedTuple):
     """The form of a simulator's observations and actions, and what else it offers; plain data."""
 
-    obs_shape: tuple[int, ...]
-    obs_dtype: str  # float32, or uint8 for images
+    obs_shape: tuple[int, ...]  # [F] of joined parts, [H, W, C] of an image
+    obs_dtype: str  # float32; uint8 or bool for images
     parts: tuple[int, ...]  # choices of each part of a discrete action; empty for continuous actions
     action_dim: int  # numbers of a continuous action; 0 for discrete ones
     limit: int  # steps after which the simulator truncates an episode by itself; 0 if unknown
@@ -30,6 +28,7 @@ class Facts(NamedTuple):
     action_low: tuple[float, ...] = ()  # limits of the numbers of a continuous action
     action_high: tuple[float, ...] = ()
     step_seconds: float = 0.0  # simulated time of a step, which its attribute `dt` states; 0 if it has none
+    obs_parts: tuple[tuple[str, int], ...] = ()  # names and sizes of joined parts in order; empty for a single array
 
     @property
     def num_actions(self) -> int:
@@ -51,7 +50,7 @@ def facts_of(env: Any) -> Facts:
     if hasattr(env, "single_action_space"):
         message = "cannot use a vector of environments: hmx makes several simulators itself"
         raise HmxError(message, "make a single environment; env.num_envs says how many")
-    obs_shape, obs_dtype = _observations(_space(env, "observation_space"))
+    observations = observations_of(_space(env, "observation_space"))
     parts, action_dim = _actions(_space(env, "action_space"))
     mode = getattr(env, "render_mode", None) or ""
     if mode == "human":
@@ -60,37 +59,35 @@ def facts_of(env: Any) -> Facts:
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None) or 0
     has_state = all(callable(getattr(env, name, None)) for name in ("get_state", "set_state"))
     low, high = _limits(env.action_space) if action_dim else ((), ())
-    seconds = _step_seconds(env)
-    return Facts(obs_shape, obs_dtype, parts, action_dim, int(limit), has_state, str(mode), low, high, seconds)
+    return Facts(
+        observations.shape,
+        observations.dtype,
+        parts,
+        action_dim,
+        int(limit),
+        has_state,
+        str(mode),
+        low,
+        high,
+        _step_seconds(env),
+        observations.parts,
+    )
 
 
 def facts_from(values: dict[str, Any]) -> Facts:
     """Return facts from their JSON object."""
-    as_tuples: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
-    return Facts(**as_tuples)
+    return Facts(**{name: _as_tuples(value) for name, value in values.items()})
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _space(env: Any, name: str) -> Space:
     space = getattr(env, name, None)
     if space is None or callable(getattr(env, name)):
-        raise HmxError(f"cannot use this simulator: it has no {name}", f"set {name} in __init__; {_GUIDE}")
+        raise HmxError(f"cannot use this simulator: it has no {name}", f"set {name} in __init__; {GUIDE}")
     return space
-
-
-def kind_of(space: Space) -> str:
-    """Return the name of the class of a space."""
-    return type(space).__name__
-
-
-def _observations(space: Space) -> tuple[tuple[int, ...], str]:
-    if not all(hasattr(space, name) for name in ("low", "high", "shape", "dtype")):
-        hint = f"wrap it so that it shows one Box, as gymnasium.wrappers.FlattenObservation does; {_GUIDE}"
-        raise HmxError(f"cannot read observations of the space {kind_of(space)}: hmx reads Box", hint)
-    shape = tuple(int(size) for size in space.shape)
-    if not math.prod(shape):
-        raise HmxError(f"cannot read observations of shape {shape}: they hold no numbers", _GUIDE)
-    is_image = len(shape) == 3 and np.dtype(space.dtype) == np.uint8
-    return shape, "uint8" if is_image else "float32"
 
 
 def _actions(space: Space) -> tuple[tuple[int, ...], int]:
@@ -100,11 +97,11 @@ def _actions(space: Space) -> tuple[tuple[int, ...], int]:
         return (int(space.n),), 0
     if not (hasattr(space, "low") and hasattr(space, "high")):
         message = f"cannot take actions of the space {kind_of(space)}: hmx takes Discrete, MultiDiscrete and Box"
-        raise HmxError(message, _GUIDE)
+        raise HmxError(message, GUIDE)
     if not np.issubdtype(np.dtype(space.dtype), np.floating):
-        raise HmxError(f"cannot take actions of a Box of {np.dtype(space.dtype)}", f"use MultiDiscrete; {_GUIDE}")
+        raise HmxError(f"cannot take actions of a Box of {np.dtype(space.dtype)}", f"use MultiDiscrete; {GUIDE}")
     if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        hint = f"give finite limits, as gymnasium.wrappers.RescaleAction does; {_GUIDE}"
+        hint = f"give finite limits, as gymnasium.wrappers.RescaleAction does; {GUIDE}"
         raise HmxError("cannot take actions of a Box without limits: policies here are bounded", hint)
     return (), math.prod(int(size) for size in space.shape)
 

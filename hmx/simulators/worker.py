@@ -23,8 +23,9 @@ import numpy as np
 from hmx.errors import HmxError
 from hmx.registry import user_code
 from hmx.simulators import channel, checks, recipe
-from hmx.simulators.episode import Broken, Simulation, episode_seed, same_form
+from hmx.simulators.episode import Simulation, episode_seed, same_form
 from hmx.simulators.layout import Shared, shared
+from hmx.simulators.observations import Broken
 from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import facts_from
 

@@ -416,8 +416,8 @@ def test_every_preset_runs(name):
 
 def test_presets_have_the_expected_environments_and_algorithms():
     assert presets.names() == (
-        "default", "brax", "control", "dqn", "gumbel", "lake", "metta", "pole", "quick", "scs", "scs-doc", "smax",
-        "smax-vdn", "sound", "tiny",
+        "default", "brax", "control", "dqn", "gumbel", "lake", "lander", "metta", "pole", "quick", "scs", "scs-doc",
+        "smax", "smax-vdn", "sound", "tiny",
     )  # fmt: skip
     assert load("tiny", environ={}).config.env.id == "corridor"
     assert load("quick", environ={}).config.env.id == "hackmatrix"

@@ -9,7 +9,7 @@ from hmx.config.codec import shape_digest
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.registry import derive
-from hmx.registry.check import known_problems, known_warnings
+from hmx.registry.check import known_problems, known_warnings, problems, warnings
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
 from hmx.reports.compute_config.derived import derive_batch
@@ -201,3 +201,17 @@ def test_newer_shape_key_at_its_default_keeps_the_digest():
     assert shape_digest(replace(cfg, {"ppo.vf_half": False})) == shape_digest(cfg)
     assert shape_digest(replace(cfg, {"ppo.obs_norm": "network"})) != shape_digest(cfg)
     assert shape_digest(replace(cfg, {"net.std": "exp"})) != shape_digest(cfg)
+
+
+def test_networks_that_do_not_fit_the_observations_are_named():
+    vector = known_sizes(config().env)
+    image, critic = vector._replace(image=True), vector._replace(value_only=3)
+    cnn = config(net__kind="cnn")
+    assert [p.code for p in problems(cnn, vector)] == ["net_kind"] and not problems(cnn, image)
+    assert "flat_image" in [w.code for w in warnings(config(net__kind="mlp"), image)]
+    assert "flat_image" not in [w.code for w in (*warnings(cnn, image), *warnings(config(net__kind="mlp"), vector))]
+    assert [p.code for p in problems(config(), critic)] == ["critic_shared"]
+    assert not problems(config(net__shared_torso=False), critic)
+    learns_values = config(algo__name="dqn", env__num_envs=16, replay__capacity=1024, dqn__learn_starts=64)
+    assert "no_critic" in [p.code for p in problems(learns_values, critic)]
+    assert "no_critic" not in [p.code for p in problems(learns_values, vector)]

@@ -111,5 +111,5 @@ def test_packages_register_algorithms_by_name(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_names_that_are_neither_known_nor_code_are_refused() -> None:
-    with pytest.raises(HmxError, match="is not one of auto, mlp, cells, or a file of your own"):
+    with pytest.raises(HmxError, match="is not one of auto, mlp, cells, cnn, or a file of your own"):
         load(sets=["net.kind=mpl"], environ={})

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import EntryPoint
 
 import jax
+import numpy as np
 import pytest
 from env_checks import check_env
 
@@ -123,6 +124,42 @@ class Walk:
         return jnp.ones(2) * state, state + action - 1, jnp.float32(action), state > 3, {}
 make = Walk
 """
+
+
+PARTS = """
+import jax.numpy as jnp
+ACTIONS = 2
+MAX_STEPS = 3
+def shown(t):
+    return {"critic": jnp.full(3, t), "speed": jnp.float32(7), "policy": jnp.array([[1, 2]]), "angle": jnp.ones(1)}
+def reset(key):
+    return jnp.int32(5), shown(5)
+def step(state, action, key):
+    return state + 1, shown(state + 1), 1.0, False
+"""
+
+
+def test_named_parts_of_an_observation_are_joined_and_say_who_reads_them():
+    write(PARTS)
+    env = load_env("./game.py")
+    walk = check_env(env)
+    assert (env.spec.obs_shape, env.spec.policy_only, env.spec.value_only) == ((7,), 2, 3)
+    assert walk.first.obs[0, 0].tolist() == [1, 2, 1, 7, 5, 5, 5]
+    names = [number.name for number in env.spec.obs_quantities]
+    assert names == ["policy[0]", "policy[1]", "angle[0]", "speed[0]", "critic[0]", "critic[1]", "critic[2]"]
+    assert "another structure" in refused(PARTS.replace("shown(state + 1)", "{'policy': jnp.zeros(7)}"))
+    assert "the policy reads none of them" in refused(PARTS.replace("return {", "return {} and {"))
+    write(PARTS.replace('"critic"', '"battery"'))
+    no_critic = load_env("./game.py").spec
+    assert (no_critic.policy_only, no_critic.value_only) == (0, 0)
+
+
+def test_an_image_keeps_its_form():
+    write(PARTS.replace("return {", "return jnp.zeros((4, 5, 2), jnp.uint8) + 3\n    return {"))
+    env = load_env("./game.py")
+    walk = check_env(env)
+    assert (env.spec.obs_shape, walk.first.obs.dtype, walk.first.obs.shape[2:]) == ((4, 5, 2), np.uint8, (4, 5, 2))
+    assert sizes_of(env).image and not sizes_of(env).value_only
 
 
 def test_own_options_are_typed_checked_and_stored():

@@ -47,6 +47,13 @@ def test_spec_matches_gymnax(env_id, given):
     assert spec.max_steps == (50 if given == 50 else own)
 
 
+def test_minatar_shows_images():
+    env = made("gymnax/Breakout-MinAtar", max_steps=7)
+    walk = check_env(env, num_envs=2, num_steps=16)
+    assert (env.spec.obs_shape, walk.first.obs.dtype, sizes_of(env).image) == ((10, 10, 4), np.float32, True)
+    assert walk.first.obs.any()
+
+
 def played(env_id, actions):
     """Our steps, and gymnax's own from the same states with the same keys."""
     env = made(env_id, max_steps=0)

@@ -159,6 +159,22 @@ def test_what_a_simulator_rules_out_is_refused(new_config, tmp_path, changes, wo
         prepare(config(new_config, tmp_path, more=changes))
 
 
+def test_a_part_for_the_critic_separates_the_networks_and_is_not_exported(new_config, tmp_path):
+    cfg = config(new_config, tmp_path, more={"net__shared_torso": True}, obs="parts")
+    session, _ = prepare(cfg, origins={"net.shared_torso": "default"})
+    assert not session.cfg.net.shared_torso
+    with pytest.raises(HmxError, match="numbers that only the value network reads, so it needs a separate one"):
+        prepare(cfg, origins={"net.shared_torso": "--set"})
+    params = session.abstract.params
+    assert params["torso"]["dense_0"]["kernel"].shape[0] == 2  # policy, time
+    assert params["value_torso"]["dense_0"]["kernel"].shape[0] == 3  # time, critic
+    program = make_program(session, made_state(session))
+    obs, *_ = program.inputs
+    assert [number.name for number in obs.quantities] == ["policy[0]", "time[0]"] and obs.shape == (2,)
+    assert [port.name for port in program.outputs] == ["action", "probs"]
+    measure(program, jax.jit(program.call), None).check()
+
+
 @pytest.mark.parametrize("actions", ["box", "parts"])
 def test_the_policy_of_a_simulator_is_exported_with_the_limits_of_its_actions(new_config, tmp_path, actions):
     session = open_session(config(new_config, tmp_path, actions=actions))

@@ -22,6 +22,7 @@ class Spec(NamedTuple):
     decode: Any = None
     cells: Any = None
     value_only: int = 0
+    policy_only: int = 0
 
 
 SCALARS, CELLS, FEATURES = 3, 4, 5
@@ -102,6 +103,39 @@ def test_value_only_features_do_not_change_the_policy():
     said = jax.jacobian(lambda obs: apply(net, params, obs))(jnp.ones((5,)))
     assert said.logits[:, :3].any() and not said.logits[:, 3:].any()
     assert said.value_raw[:, 3:].all()
+
+
+def test_policy_only_features_do_not_change_the_value():
+    net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=1, policy_only=2))
+    params = net.init(jax.random.key(0))
+    said = jax.jacobian(lambda obs: apply(net, params, obs))(jnp.ones((5,)))
+    assert said.logits[:, :4].any(0).all() and not said.logits[:, 4:].any()
+    assert said.value_raw[:, 2:].all() and not said.value_raw[:, :2].any()
+
+
+@pytest.mark.parametrize(
+    ("side", "dtype", "kernels"),
+    [
+        (10, jnp.bool_, [(3, 3, 2, 16)]),
+        (16, jnp.uint8, [(4, 4, 2, 32), (3, 3, 32, 32)]),
+        (84, jnp.uint8, [(8, 8, 2, 32), (4, 4, 32, 64), (3, 3, 64, 64)]),
+    ],
+)
+def test_images_are_read_by_convolutions_that_fit_their_size(side, dtype, kernels):
+    net = make_net(NetConfig(hidden=(8,), init="lecun_uniform"), Spec(obs_shape=(side, side, 2), obs_dtype=dtype))
+    params = net.init(jax.random.key(0))
+    assert [layer["kernel"].shape for _, layer in sorted(params["torso_conv"].items())] == kernels
+    obs = jax.random.bits(jax.random.key(1), (3, side, side, 2), jnp.uint8).astype(dtype)
+    out = apply(net, params, obs, obs_rank=3)
+    alone = apply(net, params, obs[1], obs_rank=3)
+    np.testing.assert_allclose(alone.value_raw, out.value_raw[1], rtol=1e-4, atol=1e-6)
+    if dtype == jnp.uint8:  # scaled: the same as numbers from 0 to 1
+        np.testing.assert_allclose(apply(net, params, obs / 255.0, obs_rank=3).logits, out.logits, rtol=1e-4, atol=1e-6)
+
+
+def test_a_cnn_refuses_observations_without_three_axes():
+    with pytest.raises(HmxError, match=r"cnn reads images \[height, width, channels\], but test shows \[5\]"):
+        make_net(NetConfig(kind="cnn"), Spec())
 
 
 def test_initialisation_is_orthogonal_with_standard_gains():

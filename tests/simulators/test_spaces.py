@@ -10,7 +10,8 @@ import pytest
 import walk_sim
 
 from hmx.errors import HmxError
-from hmx.simulators.episode import Broken, Simulation, episode_seed, pack_state, unpack_state
+from hmx.simulators.episode import Simulation, episode_seed, pack_state, unpack_state
+from hmx.simulators.observations import Broken, observations_of
 from hmx.simulators.spaces import Actions, facts_from, facts_of
 
 
@@ -36,6 +37,43 @@ def test_actions_are_those_of_the_space(space, row, action):
     assert np.array_equal(made, action) and np.asarray(made).dtype == np.asarray(action).dtype
 
 
+def test_named_parts_are_joined_with_those_of_one_reader_at_the_ends():
+    episode = Simulation(walk_sim.make(walk_sim.Options(obs="parts")))
+    assert episode.facts.obs_parts == (("policy", 1), ("time", 1), ("critic", 2))
+    assert facts_from(json.loads(json.dumps(episode.facts._asdict()))) == episode.facts
+    obs, place = episode.begin(3), episode.env.position
+    np.testing.assert_allclose(obs, [place / 4, 0.0, place, place], rtol=1e-6)
+    assert episode.observations.low.tolist() == [-9, 0, -20, -20] and obs.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"goal": np.zeros(1)},
+            r"the parts .*'goal'.*; its space has the parts \['critic', 'policy', 'time'",
+        ),
+        ({"time": np.zeros(2)}, r"the part time of an observation has shape \(2,\); its space has \(1,\)"),
+    ],
+)
+def test_parts_that_are_not_those_of_the_space_are_named(change, words):
+    env = walk_sim.make(walk_sim.Options(obs="parts"))
+    episode, shown = Simulation(env), env._obs
+    env._obs = lambda: shown() | change
+    env.reset(seed=0)
+    with pytest.raises(Broken, match=words):
+        episode.begin(0)
+
+
+@pytest.mark.parametrize(("shape", "seen"), [((6, 5, 3), (6, 5, 3)), ((4, 6, 5), (6, 5, 4)), ((2, 2, 2), (2, 2, 2))])
+def test_images_keep_their_bytes_and_have_their_channels_last(shape, seen):
+    observations = observations_of(walk_sim.Box(0, 255, shape, np.uint8))
+    image = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    read = observations.read(image)
+    assert read.shape == observations.shape == observations.low.shape == seen and read.dtype == np.uint8
+    assert np.array_equal(read, image if shape == seen else image.transpose(1, 2, 0))
+
+
 def test_facts_hold_the_limits_of_actions_and_the_time_of_a_step_and_survive_json():
     facts = facts_of(env_with(action_space=walk_sim.Box(-2.0, 4.0, (2, 1)), dt=0.05))
     assert (facts.action_low, facts.action_high, facts.step_seconds) == ((-2.0, -2.0), (4.0, 4.0), 0.05)
@@ -46,7 +84,11 @@ def test_facts_hold_the_limits_of_actions_and_the_time_of_a_step_and_survive_jso
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"observation_space": SimpleNamespace(spaces={})}, "cannot read observations of the space SimpleNamespace"),
+        ({"observation_space": SimpleNamespace(spaces=[])}, "cannot read observations of the space SimpleNamespace"),
+        ({"observation_space": walk_sim.Dict()}, "the policy reads none of them"),
+        ({"observation_space": walk_sim.Dict(critic=walk_sim.Box(0, 1, (2,)))}, "the policy reads none of them"),
+        ({"observation_space": walk_sim.Dict(a=walk_sim.Discrete(2))}, "the part a of observations, of the space Disc"),
+        ({"observation_space": walk_sim.Dict(eye=walk_sim.Box(0, 255, (8, 8, 3), np.uint8))}, "an image cannot be joi"),
         ({"observation_space": None}, "it has no observation_space"),
         ({"observation_space": walk_sim.Box(0, 1, (0,))}, r"observations of shape \(0,\)"),
         ({"action_space": SimpleNamespace(shape=(2,))}, "cannot take actions of the space SimpleNamespace"),

@@ -23,6 +23,9 @@ _Q_SIZE_KEYS = (
 def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Problem]:
     """Find problems that prevent Q-learning; size rules apply only if they involve no key in `bad`."""
     yield from needs_discrete(sizes, "Q-learning")
+    if sizes is not None and sizes.value_only:
+        words = "its observations have a part for a critic, and Q-learning has no separate one"
+        yield Problem("no_critic", ("env.id", "algo.name"), words, fix("algo.name", "ppo"))
     if cfg.algo.grad_clip == "per_network":
         words = "Q-learning has only one network"
         yield Problem("one_network", ("algo.grad_clip", "algo.name"), words, fix("algo.grad_clip", "joint"))

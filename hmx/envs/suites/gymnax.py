@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,13 +17,15 @@ from hmx.errors import ExitCode, HmxError
 from hmx.types import Array, Key
 
 GymnaxLike = Any
+Shown = Array | dict[str, Array]
 
 
 def make_gymnax(env_id: str, max_steps: int) -> Env:
     """Build `gymnax/NAME` with gymnax's default parameters.
 
-    Observations are flattened to float32 `[F]`. Discrete actions are those of gymnax; actions of a box are scaled from
-    [-1, 1] to its limits. `hmx.envs.autoreset` truncates and resets episodes, and keeps the final observation of each.
+    Observations are flattened to float32 `[F]`, apart from images `[H, W, C]`. Discrete actions are those of gymnax;
+    actions of a box are scaled from [-1, 1] to its limits. `hmx.envs.autoreset` truncates and resets episodes, and
+    keeps the final observation of each.
 
     Raises:
         HmxError: gymnax is missing or too old, there is no such environment, or no network here supports its kind of
@@ -55,17 +58,25 @@ def as_single(env_id: str, guest: GymnaxLike, params: GymnaxLike) -> Single:
     """
     num_actions, quantities, as_theirs = _actions(env_id, guest.action_space(params))
 
-    def reset(key: Key) -> tuple[Any, Array]:
+    def reset(key: Key) -> tuple[Any, Shown]:
         obs, state = guest.reset_env(key, params)
-        return state, joined(obs)
+        return state, _plain(obs)
 
-    def step(state: Any, action: Array, key: Key) -> tuple[Any, Array, Array, Array]:
+    def step(state: Any, action: Array, key: Key) -> tuple[Any, Shown, Array, Array]:
         # step_env, not step: the latter would replace a finished episode by a new one here already
         obs, state, reward, terminated, _ = guest.step_env(key, state, as_theirs(action), params)
-        return state, joined(obs), jnp.reshape(reward, ()), jnp.reshape(terminated, ())
+        return state, _plain(obs), jnp.reshape(reward, ()), jnp.reshape(terminated, ())
 
     limit = int(getattr(params, "max_steps_in_episode", 0))
     return Single(reset, step, num_actions, len(quantities), limit, action_quantities=quantities)
+
+
+def _plain(obs: Any) -> Shown:
+    """Return an observation as one array, or as a dict of named ones."""
+    if isinstance(obs, dict):
+        return obs
+    leaves = jax.tree.leaves(obs)
+    return jnp.asarray(leaves[0]) if len(leaves) == 1 else joined(leaves)
 
 
 def _actions(env_id: str, space: Any) -> tuple[int, tuple[Quantity, ...], Callable[[Array], Array]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from hmx.algos.types import TrainState
 from hmx.envs.protocol import EnvSpec, Quantity
+from hmx.registry.observations import is_image
 from hmx.runs.session import Session
 from hmx.types import Array
 
@@ -53,7 +55,8 @@ def make_program(session: Session, state: TrainState) -> PolicyProgram:
     """Return the policy of one agent's state, with everything that acting needs inside.
 
     It takes the most probable action, in the units of the environment; PPO also returns the probabilities that it
-    samples from. The input `reset` is left out if no output depends on it.
+    samples from. If only the value reads a part of the observations, the inputs leave out that part, and the outputs
+    leave out the value. The input `reset` and hidden states are left out if no output depends on them.
     """
     spec, algorithm = session.env.spec, session.algorithm
     agents = () if spec.num_agents == 1 else (spec.num_agents,)
@@ -64,36 +67,58 @@ def make_program(session: Session, state: TrainState) -> PolicyProgram:
         Port(f"hidden_{i}", leaf.shape, str(leaf.dtype), "hidden state; ignored where reset is true")
         for i, leaf in enumerate(initial)
     ]
+    names = [port.name for port in hidden_ports]
 
     def widened(array: Array) -> Array:
         return jnp.expand_dims(array, range(len(lead)))
 
-    def unbatched(arrays: dict[str, Array]) -> Arrays:
+    def unbatched(kept: Sequence[str], arrays: dict[str, Array]) -> Arrays:
         # A batch of one: the networks see known sizes even if the batch size is unknown.
-        carry = jax.tree.unflatten(structure, [widened(arrays[port.name]) for port in hidden_ports])
+        before = [arrays.get(name, jnp.asarray(start)) for name, start in zip(names, initial, strict=True)]
+        carry = jax.tree.unflatten(structure, [widened(leaf) for leaf in before])
         mask = arrays.get("mask", jnp.zeros((*agents, 0), bool))
         reset = arrays.get("reset", jnp.zeros((), bool))
         key = jax.random.key(0)  # of the action, which is not drawn
-        decision, after = algorithm.act(state, carry, widened(arrays["obs"]), widened(mask), reset[None], key, True)
+        obs = widened(_completed(spec, arrays["obs"]))
+        decision, after = algorithm.act(state, carry, obs, widened(mask), reset[None], key, True)
         action = decision.action if spec.num_actions else within_limits(decision.action, action_quantities(spec))
         chosen = [action, decision.probs] if spec.num_actions else [action]
-        return tuple(leaf[lead] for leaf in (*chosen, decision.value, *jax.tree.leaves(after)))
+        value = () if spec.value_only else (decision.value,)
+        remembered = [leaf for name, leaf in zip(names, jax.tree.leaves(after), strict=True) if name in kept]
+        return tuple(leaf[lead] for leaf in (*chosen, *value, *remembered))
 
-    def program(inputs: list[Port]) -> PolicyProgram:
-        names = [port.name for port in inputs]
-
+    def program(inputs: list[Port], kept: Sequence[str]) -> PolicyProgram:
         def call(*arrays: Array) -> Arrays:
-            return jax.vmap(unbatched)(dict(zip(names, arrays, strict=True)))
+            by_name = dict(zip([port.name for port in inputs], arrays, strict=True))
+            return jax.vmap(partial(unbatched, kept))(by_name)
 
-        made = PolicyProgram(tuple(inputs), (), initial, call)
+        starts = tuple(start for name, start in zip(names, initial, strict=True) if name in kept)
+        made = PolicyProgram(tuple(inputs), (), starts, call)
         shapes = jax.eval_shape(call, *made.abstract_inputs(1))
-        return made._replace(outputs=_outputs(spec, shapes, len(initial)))
+        return made._replace(outputs=_outputs(spec, shapes, kept))
 
-    inputs = _inputs(spec, agents)
-    made = program([*inputs, *hidden_ports])
-    if "reset" not in _used_inputs(made):
-        made = program([port for port in made.inputs if port.name != "reset"])
-    return made
+    inputs = [*_inputs(spec, agents), *hidden_ports]
+    kept: list[str] = []
+    while True:
+        used = _used_inputs(program(inputs, kept))
+        needed = [name for name in names if name in used]
+        if needed == kept:
+            break
+        kept = needed
+    optional = {"reset", *names} - used
+    return program([port for port in inputs if port.name not in optional], kept)
+
+
+def _completed(spec: EnvSpec, obs: Array) -> Array:
+    """Return an observation with zeros in place of what only the value reads."""
+    if not spec.value_only:
+        return obs
+    return jnp.concatenate([obs, jnp.zeros((*obs.shape[:-1], spec.value_only), obs.dtype)], axis=-1)
+
+
+def policy_numbers(spec: EnvSpec) -> int | None:
+    """Return how many numbers at the start of an observation the policy reads; None for all."""
+    return spec.obs_shape[-1] - spec.value_only if spec.value_only else None
 
 
 def action_quantities(spec: EnvSpec) -> tuple[Quantity, ...]:
@@ -113,18 +138,21 @@ def within_limits(action: Array, quantities: tuple[Quantity, ...]) -> Array:
 
 def _inputs(spec: EnvSpec, agents: tuple[int, ...]) -> list[Port]:
     """Return the inputs that are not the hidden state."""
-    meaning = "observation of the environment, before any normalisation"
-    if spec.value_only:
-        meaning += f"; only the value reads the last {spec.value_only} numbers"
-    dtype = str(jnp.dtype(spec.obs_dtype))
-    ports = [Port("obs", (*agents, *spec.obs_shape), dtype, meaning, quantities=spec.obs_quantities)]
+    meaning, dtype, read = "observation of the environment", str(jnp.dtype(spec.obs_dtype)), policy_numbers(spec)
+    shape = spec.obs_shape if read is None else (*spec.obs_shape[:-1], read)
+    if is_image(shape):
+        meaning += " [height, width, channels]"
+    if read is not None:
+        meaning += f", without its last {spec.value_only} numbers, which only the value reads"
+    meaning += ", before any normalisation"
+    ports = [Port("obs", (*agents, *shape), dtype, meaning, quantities=spec.obs_quantities[:read])]
     if spec.num_actions:
         shape, parts = (*agents, spec.num_actions), spec.action_parts
         ports.append(Port("mask", shape, "bool", "whether each action is legal", names=spec.action_names, parts=parts))
     return [*ports, Port("reset", (), "bool", "whether the observation is the first of an episode")]
 
 
-def _outputs(spec: EnvSpec, shapes: Arrays, num_hidden: int) -> tuple[Port, ...]:
+def _outputs(spec: EnvSpec, shapes: Arrays, hidden: Sequence[str]) -> tuple[Port, ...]:
     def port(name: str, meaning: str, **facts: Any) -> Port:
         shape = next(left)
         return Port(name, shape.shape[1:], str(shape.dtype), meaning, **facts)
@@ -140,8 +168,9 @@ def _outputs(spec: EnvSpec, shapes: Arrays, num_hidden: int) -> tuple[Port, ...]
         ]
     else:
         ports = [port("action", "most probable action, squashed and scaled", quantities=action_quantities(spec))]
-    ports.append(port("value", "expected return, as the value function was trained"))
-    return (*ports, *(port(f"next_hidden_{i}", f"hidden_{i} of the next step") for i in range(num_hidden)))
+    if not spec.value_only:
+        ports.append(port("value", "expected return, as the value function was trained"))
+    return (*ports, *(port(f"next_{name}", f"{name} of the next step") for name in hidden))
 
 
 def _used_inputs(program: PolicyProgram) -> set[str]:
