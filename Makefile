@@ -28,6 +28,9 @@ INSTALLED := $(VENV)/.installed
 INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks examples)
 
+# Tests start hundreds of processes; without bytecode files, each would compile the source again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install train test test-optimised test-extras test-lowest check static lint format types layers docs docs-current site site-current constraints clean
 
