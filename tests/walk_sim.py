@@ -41,6 +41,7 @@ class Options:
     state: bool = False  # whether it has get_state and set_state
 
 
+SLOW_STEP = 0.003  # seconds
 _shared = [0]  # time of the instance that was reset last
 
 
@@ -82,6 +83,8 @@ class Walk:
         move = (-0.5, 0.5)[action] if self.options.actions == "discrete" else float(np.sum(action)) / 4
         self.taken, self.time = self.taken + 1, self.time + 1
         _shared[0] += 1
+        if self.options.fault == "slow step":
+            time.sleep(SLOW_STEP)
         self.position += move + 0.1 * float(self.random.normal())
         obs, reward, info = self._obs(), self.position, self._info()
         if self.taken >= self.options.at:

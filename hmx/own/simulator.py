@@ -77,5 +77,5 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
 def not_copied(env_id: str) -> HmxError:
     """Return the error of what needs an environment inside a compiled program."""
     message = f"{env_id} is a simulator, which a compiled program can neither step nor copy"
-    hint = "search, hmx bench, hmx score-buffer and hmx grad-report need an environment in JAX (docs/environments.md)"
+    hint = "search, hmx score-buffer and hmx grad-report need an environment in JAX (docs/environments.md)"
     return HmxError(message, hint)

@@ -16,8 +16,8 @@ from hmx.registry.importing import imported
 from hmx.registry.sizes import Sizes
 
 Policy = Literal["sampled", "greedy", "search"]
-PartName = Literal["environment", "network", "learning", "saving", "logging"]
-"""A part of training that `hmx bench` measures."""
+PartName = Literal["environment", "transport", "network", "learning", "saving", "logging"]
+"""A part of training that `hmx bench` measures; only simulators have transport, to and from their workers."""
 
 
 class GradientSteps(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 
 from hmx.simulators.episode import CHECKING, Simulation, episode_seed
 from hmx.simulators.observations import Broken
+from hmx.simulators.spaces import random_rows
 
 CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "spaces": ("two instances have the same spaces", "make every instance with the same spaces"),
@@ -129,14 +130,10 @@ class _Play:
             self.problems.setdefault("finite", f"the reward is {reward} at {where}")
 
     def _choose(self) -> np.ndarray:
-        facts, start, chosen = self._episode.facts, 0, []
-        if facts.action_dim:
-            return self._random.uniform(-1.0, 1.0, facts.action_dim).astype(np.float32)
-        for size in facts.parts:
-            legal = np.flatnonzero(self._episode.legal[start : start + size])
-            chosen.append(int(self._random.choice(legal)))
-            start += size
-        return np.array(chosen, np.int32)
+        facts = self._episode.facts
+        noise = self._random.random((1, facts.action_dim or facts.num_actions))
+        row: np.ndarray = random_rows(noise, facts, self._episode.legal[None])[0]
+        return row.astype(np.float32 if facts.action_dim else np.int32)
 
 
 def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorChecks:

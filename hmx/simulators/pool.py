@@ -238,6 +238,10 @@ class WorkerPool:
         message = self._ask(self._processes[0], {"do": "render"})
         return np.frombuffer(message.payload, np.uint8).reshape(message.body["shape"])
 
+    def play(self, steps: int) -> None:
+        """Let every simulator take random steps; workers answer once, so that only the simulators take time."""
+        self._ask_all([{"do": "play", "steps": steps, "seed": process.number} for process in self._processes])
+
     def check(self, steps: int) -> SimulatorChecks:
         """Run the checks of `hmx check-env` in worker 0; see `hmx.simulators.checks.run_checks`."""
         return findings_from(self._ask(self._processes[0], {"do": "check", "steps": steps}).body)

@@ -118,6 +118,20 @@ def _step_seconds(env: Any) -> float:
     return float(seconds) if is_number and 0.0 < seconds < math.inf else 0.0
 
 
+def random_rows(noise: np.ndarray, facts: Facts, legal: np.ndarray) -> np.ndarray:
+    """Return random legal actions `[E, P]`, as `Actions` takes them, uniform over those of each part.
+
+    Args:
+        noise: uniform numbers from 0 to 1, `[E, num_actions]`, or `[E, action_dim]` for continuous actions.
+        facts: of the simulator.
+        legal: `[E, num_actions]`.
+    """
+    if facts.action_dim:
+        return 2.0 * noise - 1.0
+    ranked, ends = noise + legal, np.cumsum((0, *facts.parts))
+    return np.stack([ranked[:, ends[i] : ends[i + 1]].argmax(1) for i in range(len(facts.parts))], axis=1)
+
+
 class Actions:
     """Convert actions as policies give them to those of a space.
 

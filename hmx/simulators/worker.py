@@ -27,7 +27,7 @@ from hmx.simulators.episode import Simulation, episode_seed, same_form
 from hmx.simulators.layout import Shared, shared
 from hmx.simulators.observations import Broken
 from hmx.simulators.recipe import Recipe
-from hmx.simulators.spaces import facts_from
+from hmx.simulators.spaces import facts_from, random_rows
 
 INSIDE = "HMX_SIMULATOR_WORKER"
 """Variable of the environment that is set in a worker."""
@@ -76,7 +76,7 @@ class _Worker:
         """Answer requests until the trainer closes the connection."""
         answers: dict[str, Callable[..., tuple[dict[str, Any], bytes]]] = {
             "open": self.open, "reset": self.reset, "replay": self.replay, "restore": self.restore,
-            "states": self.states, "render": self.render, "check": self.check,
+            "states": self.states, "render": self.render, "check": self.check, "play": self.play,
         }  # fmt: skip
         with contextlib.suppress(ConnectionError):
             while True:
@@ -189,6 +189,15 @@ class _Worker:
         """Return a picture of the first simulator, uint8 `[height, width, 3]`."""
         frame = np.ascontiguousarray(self.episodes[0].env.render(), np.uint8)
         return {"shape": list(frame.shape)}, frame.tobytes()
+
+    def play(self, payload: bytes, steps: int, seed: int) -> tuple[dict[str, Any], bytes]:
+        """Take random steps without an answer between them."""
+        facts = self.episodes[0].facts
+        noise = np.random.default_rng(seed).random((steps, self.task.size, facts.action_dim or facts.num_actions))
+        for row in noise:
+            self.at.action[:] = random_rows(row, facts, self.at.legal)
+            self.step()
+        return {}, b""
 
     def check(self, payload: bytes, **options: Any) -> tuple[dict[str, Any], bytes]:
         """Run the checks of `hmx check-env` on the simulators of this worker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from contextlib import closing
 from pathlib import Path
 
 from hmx.records.plain import JsonResult
@@ -64,12 +65,12 @@ def measure_speed(study: Study) -> float:
         HmxError: the configuration cannot run (exit code 2).
     """
     from hmx.jobs.train import check_run, prepare
-    from hmx.reports.bench.measure import Updates
+    from hmx.reports.bench.hosted import make_updates
 
-    updates = Updates(check_run(*prepare(study.base)).session)
-    updates.update(1)
-    begun, cpu, done = time.monotonic(), time.process_time(), 0
-    while time.monotonic() - begun < _SECONDS:
-        updates.update(updates.length)
-        done += updates.length
-    return done * updates.steps / (time.process_time() - cpu)
+    with closing(make_updates(check_run(*prepare(study.base)).session)) as updates:
+        updates.update(1)
+        begun, cpu, done = time.monotonic(), updates.cpu_seconds(), 0
+        while time.monotonic() - begun < _SECONDS:
+            updates.update(updates.length)
+            done += updates.length
+        return done * updates.steps / (updates.cpu_seconds() - cpu)

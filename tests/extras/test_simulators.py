@@ -49,10 +49,12 @@ def actions_for(pool, steps):
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("CartPole-v1", "gymnasium"), ("LunarLander-v3", "Box2D"), ("Hopper-v5", "mujoco")]
+    ("name", "packages"),
+    [("CartPole-v1", []), ("LunarLander-v3", ["Box2D"]), ("Hopper-v5", ["mujoco", "imageio"])],
 )
-def test_episodes_replay_to_the_same_observations(name, package):
-    pytest.importorskip(package)
+def test_episodes_replay_to_the_same_observations(name, packages):
+    for package in packages:
+        pytest.importorskip(package)
     with open_pool(gym_recipe(name)) as pool:
         actions = actions_for(pool, 60)
         obs, _, _, steps = play(pool, actions)

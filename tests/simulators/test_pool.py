@@ -64,6 +64,15 @@ def test_an_end_shows_the_last_observation_and_starts_a_new_episode_in_the_same_
     assert (obs[6, 0] != obs[13, 0]).any()  # every episode has a seed of its own
 
 
+def test_workers_play_legal_actions_at_random_by_themselves(open_pool):
+    pool = open_pool(2, 2, fault="masks", at=10**9)
+    pool.reset()
+    pool.play(5)
+    assert pool.at.steps.tolist() == [5] * 4 and pool.at.action.any()
+    pool.play(9)
+    assert pool.at.number.tolist() == [2] * 4 and pool.at.steps.tolist() == [0] * 4
+
+
 def test_masks_arrive_with_the_observation_that_they_belong_to(open_pool):
     obs, _, legal, *_ = played(open_pool(1, 1, fault="masks", at=10**9))
     assert (legal[:, 0, 0] == (obs[:, 0, 1] % 2 == 0)).all() and legal[:, 0, 1].all()

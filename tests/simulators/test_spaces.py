@@ -12,7 +12,7 @@ import walk_sim
 from hmx.errors import HmxError
 from hmx.simulators.episode import Simulation, episode_seed, pack_state, unpack_state
 from hmx.simulators.observations import Broken, observations_of
-from hmx.simulators.spaces import Actions, facts_from, facts_of
+from hmx.simulators.spaces import Actions, facts_from, facts_of, random_rows
 
 
 def env_with(**changes):
@@ -72,6 +72,19 @@ def test_images_keep_their_bytes_and_have_their_channels_last(shape, seen):
     read = observations.read(image)
     assert read.shape == observations.shape == observations.low.shape == seen and read.dtype == np.uint8
     assert np.array_equal(read, image if shape == seen else image.transpose(1, 2, 0))
+
+
+def test_random_actions_are_legal_in_every_part_and_uniform():
+    facts = facts_of(env_with(action_space=walk_sim.MultiDiscrete([2, 3])))
+    legal = np.array([[True, True, False, True, True], [False, True, True, True, True]])
+    noise = np.random.default_rng(0).random((999, 2, 5))
+    rows = np.stack([random_rows(each, facts, legal) for each in noise])
+    counts = [np.bincount(rows[:, env, part], minlength=3).tolist() for env, part in np.ndindex(2, 2)]
+    assert [[count > 250 for count in each] for each in counts] == [
+        [True, True, False], [False, True, True], [False, True, False], [True, True, True],
+    ]  # fmt: skip
+    box = facts_of(env_with(action_space=walk_sim.Box(-2.0, 4.0, (1,))))
+    assert random_rows(np.array([[0.0], [0.75]]), box, np.ones((2, 0), bool)).tolist() == [[-1.0], [0.5]]
 
 
 def test_facts_hold_the_limits_of_actions_and_the_time_of_a_step_and_survive_json():

@@ -154,6 +154,7 @@ def _conditions(found: BenchFindings) -> str:
 
 WHAT: dict[PartName, str] = {
     "environment": "environment steps",
+    "transport": "messages to and from the workers",
     "network": "choosing actions",
     "learning": "learning (the rest of an update)",
     "saving": "saving checkpoints",
@@ -182,6 +183,11 @@ def advice(cfg: Config, bottleneck: PartName) -> str:
         return (
             f"Make a step of {cfg.env.id} cheaper, or compare numbers of environments below. While the environment "
             "takes most of the time, more epochs or a larger network cost little."
+        )
+    if bottleneck == "transport":
+        return (
+            "Give each worker more environments, by fewer workers (env.num_workers) or more environments, so that a "
+            "message moves more of them."
         )
     if bottleneck == "saving":
         return f"Save less often: run.checkpoint_every is {cfg.run.checkpoint_every}."

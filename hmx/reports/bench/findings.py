@@ -17,7 +17,7 @@ from hmx.reports.bench.program_work import H100, ProgramWork, Resource, bound
 from hmx.stats.estimate import Estimate
 
 SCHEMA = 1
-PhaseName = Literal["compile", "environment", "acting", "update", "saving", "logging"]
+PhaseName = Literal["compile", "simulators", "environment", "acting", "update", "saving", "logging"]
 Verdict = Literal["faster", "slower", "no difference seen", "too noisy to tell"]
 
 

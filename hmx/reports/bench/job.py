@@ -7,11 +7,11 @@ import platform
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hmx.algos.search import make_act, simulations_of
 from hmx.config import codec, fields
 from hmx.config.schema import Config
 from hmx.envs.registry import sizes_of
@@ -37,7 +37,8 @@ from hmx.reports.bench.findings import (
     read_result,
     step_work,
 )
-from hmx.reports.bench.measure import EnvPlayer, OtherPrograms, Updates, calls_for, estimate, time_in_turn
+from hmx.reports.bench.hosted import make_updates
+from hmx.reports.bench.measure import OtherPrograms, Updates, calls_for, estimate, time_in_turn
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor
 from hmx.runs.device_memory import free_memory, out_of_memory
@@ -79,10 +80,14 @@ def bench(
     session = placed(session)  # refuses before anything is allocated
     cfg, free = session.cfg, free_memory()
     progress("compiling", 0, 0)
-    with SignalGuard(_stop), out_of_memory("benchmarking"), _scratch(cfg.run.root) as folder:
-        updates = Updates(session)
+    with (
+        SignalGuard(_stop),
+        out_of_memory("benchmarking"),
+        _scratch(cfg.run.root) as folder,
+        closing(make_updates(session)) as updates,
+    ):
         phases, on_disk, others = _measure_phases(updates, folder, request.seconds * SHARE, progress)
-        base = phases[3].steps_per_sec
+        base = next(phase.steps_per_sec for phase in phases if phase.name == "update")
         speed = _speed(updates, request.seconds - (time.perf_counter() - begun), progress, base)
     parts = _parts(session.sizes, phases)
     run_seconds = session.sizes.num_updates * sum(part.seconds for part in parts)
@@ -117,8 +122,7 @@ def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress)
     session, _ = prepare(cfg)
     session = placed(session)
     progress("compiling", 0, 0)
-    with out_of_memory("measuring"):
-        updates = Updates(session)
+    with out_of_memory("measuring"), closing(make_updates(session)) as updates:
         return _speed(updates, seconds - (time.perf_counter() - begun), progress)
 
 
@@ -141,27 +145,18 @@ def _measure_phases(
     """Return the phases, the bytes of a checkpoint on disk, and the share of other programs."""
     session, cfg = updates.session, updates.session.cfg
     devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
-    num_envs = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1)
-    decide = make_act(session.algorithm, session.env, cfg, simulations_of(cfg), greedy=False)  # as rollouts do
-    carry = session.algorithm.initial_carry((num_envs, session.env.spec.num_agents))
-    player = EnvPlayer(session.env, num_envs, cfg.run.seed, decide, updates.acting_state, cfg.run.num_seeds, carry)
-    checkpoints = Path(folder, "checkpoints")
-
-    def play(acting: bool, rollouts: int) -> None:
-        player.play(rollouts * num_steps, updates.acting_state, acting)
-
+    rollouts, checkpoints = updates.rollouts(), Path(folder, "checkpoints")
     progress("measuring", 0, 0)
     with writing("a file for the benchmark in", Path(folder)), MetricsWriter(Path(folder, "metrics.jsonl")) as writer:
         most = max(_MOST_STEPS // num_steps, 1)
-        plays = {acting: calls_for(partial(play, acting), most) for acting in (False, True)}
+        calls = {kind.name: calls_for(kind.play, most) for kind in rollouts}
         number = calls_for(updates.update, updates.length)
         updates.save(checkpoints)
         updates.log(writer)
         others = OtherPrograms()
         found = time_in_turn(
             {
-                "environment": partial(play, False, plays[False]),
-                "acting": partial(play, True, plays[True]),
+                **{kind.name: partial(kind.play, calls[kind.name]) for kind in rollouts},
                 "update": partial(updates.update, number),
                 "saving": partial(updates.save, checkpoints),
                 "logging": partial(updates.log, writer),
@@ -174,22 +169,16 @@ def _measure_phases(
         )
         share = others.share()
     on_disk = sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file())
-    rollout = num_envs * devices * num_steps
+    steps = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1) * devices * num_steps  # of a rollout
     records = f"{updates.length * cfg.run.num_seeds:,} records"
+    work = step_work(updates.work(), updates.steps // devices)
     phases = (
         Phase("compile", "an update", 1, Estimate(updates.compilation.seconds)),
-        replace(
-            _steps("environment", "a rollout of random actions", found["environment"], plays[False], rollout),
-            work=step_work(player.work(acting=False), num_envs),
+        *(
+            replace(_steps(kind.name, kind.unit, found[kind.name], calls[kind.name], steps), work=kind.work)
+            for kind in rollouts
         ),
-        replace(
-            _steps("acting", "a rollout of the policy", found["acting"], plays[True], rollout),
-            work=step_work(player.work(acting=True), num_envs),
-        ),
-        replace(
-            _steps("update", "an update", found["update"], number, updates.steps),
-            work=step_work(updates.work(), updates.steps // devices),
-        ),
+        replace(_steps("update", "an update", found["update"], number, updates.steps), work=work),
         Phase("saving", "a checkpoint", len(found["saving"]), estimate(found["saving"])),
         Phase("logging", records, len(found["logging"]), estimate(found["logging"])),
     )
@@ -205,13 +194,17 @@ def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:
     """Divide the time of an update among its parts, the largest first.
 
     A rollout consists of environment steps and the additional time of the policy; learning is the rest of the update.
+    Steps of simulators are divided into those of the simulators alone, and the messages to and from their workers.
     Checkpoints count as if training waited for them, although they are written in the background.
     """
     median = {phase.name: phase.seconds.value for phase in phases}
     acting = min(median["acting"], median["update"])
     environment = min(median["environment"], acting)
+    simulators = min(median.get("simulators", environment), environment)
+    transport: dict[PartName, float] = {"transport": environment - simulators} if "simulators" in median else {}
     seconds: dict[PartName, float] = {
-        "environment": environment,
+        "environment": simulators,
+        **transport,
         "network": acting - environment,
         "learning": median["update"] - acting,
         "saving": median["saving"] * sizes.num_checkpoints / sizes.num_updates,
@@ -245,7 +238,8 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
             late.append((other.env.num_envs, predicted))
         else:
             progress(f"measuring {other.env.num_envs:,} environments", 0, 0)
-            sizes.append(_other_size(updates, number, Updates(session)))
+            with closing(make_updates(session)) as others:
+                sizes.append(_other_size(updates, number, others))
     return UpdateSpeed(
         compilation=updates.compilation,
         num_envs=cfg.env.num_envs,

@@ -16,15 +16,15 @@ import numpy as np
 
 from hmx.algos.collector import StepResult, play_step, start
 from hmx.algos.evaluate import random_actions
-from hmx.algos.search import SearchAct
+from hmx.algos.search import SearchAct, make_act, simulations_of
 from hmx.algos.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
 from hmx.records.jsonl import MetricsWriter
-from hmx.reports.bench.findings import Compilation
+from hmx.reports.bench.findings import Compilation, PhaseName, StepWork, step_work
 from hmx.reports.bench.program_work import ProgramWork, count_work, heaviest, lightest
 from hmx.runs import checkpoint, devices
-from hmx.runs.chunk import compile_chunk, reduce_row
+from hmx.runs.chunk import Chunk, compile_chunk, reduce_row
 from hmx.runs.loop import init_state, seed_state
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
@@ -186,16 +186,26 @@ def _zeros(leaf: jax.ShapeDtypeStruct) -> Array:
     return jnp.zeros(leaf.shape, leaf.dtype)
 
 
+class Rollouts(NamedTuple):
+    """A kind of rollout: `play(n)` plays n of them in all environments of a device."""
+
+    name: PhaseName
+    unit: str
+    play: Callable[[int], object]
+    work: StepWork | None = None
+
+
+RANDOM, POLICY = "a rollout of random actions", "a rollout of the policy"
+
+
 class Updates:
     """The updates of a run, compiled as `hmx train` compiles them, and its checkpoints and records."""
 
     def __init__(self, session: Session) -> None:
         cfg, algorithm, self.session = session.cfg, session.algorithm, session
         self._mesh, seeds = session.mesh, cfg.run.num_seeds
-        self.length = session.sizes.updates_per_chunk
-        self._chunk, self.compilation = compiled(
-            lambda: compile_chunk(algorithm, session.abstract, self.length, seeds, cfg.run.on_nonfinite, self._mesh)
-        )
+        self.length = self._length()
+        self._chunk, self.compilation = compiled(self._compile)
         self.memory_bytes = self._chunk.memory_bytes
         # From the middle of the run, when Q-learning learns.
         hypers = algorithm.hypers(session.sizes.num_updates // 2)
@@ -205,6 +215,40 @@ class Updates:
         self._first = None if self._mesh is None else jax.tree.map(jnp.copy, devices.gather(self._mesh, self.state))
         self._record: dict[str, float] = {}
         self._saved = 0
+
+    def _length(self) -> int:
+        return self.session.sizes.updates_per_chunk
+
+    def _compile(self) -> Chunk:
+        session, run = self.session, self.session.cfg.run
+        return compile_chunk(
+            session.algorithm, session.abstract, self.length, run.num_seeds, run.on_nonfinite, self._mesh
+        )
+
+    def close(self) -> None:
+        """End what the updates hold apart from memory."""
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time of this process and of its workers."""
+        return time.process_time()
+
+    def rollouts(self) -> tuple[Rollouts, ...]:
+        """Return the kinds of rollouts to measure, from the cheapest to that of an update without its learning."""
+        session, cfg = self.session, self.session.cfg
+        devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
+        num_envs = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1)
+        decide = make_act(session.algorithm, session.env, cfg, simulations_of(cfg), greedy=False)  # as rollouts do
+        carry = session.algorithm.initial_carry((num_envs, session.env.spec.num_agents))
+        player = EnvPlayer(session.env, num_envs, cfg.run.seed, decide, self.acting_state, cfg.run.num_seeds, carry)
+
+        def play(acting: bool, rollouts: int) -> None:
+            player.play(rollouts * num_steps, self.acting_state, acting)
+
+        work = {acting: step_work(player.work(acting), num_envs) for acting in (False, True)}
+        return (
+            Rollouts("environment", RANDOM, partial(play, False), work[False]),
+            Rollouts("acting", POLICY, partial(play, True), work[True]),
+        )
 
     @property
     def acting_state(self) -> TrainState:

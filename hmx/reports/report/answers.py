@@ -222,7 +222,8 @@ def _next(run: RunFacts) -> Iterator[str]:
         yield f"compare it with random play: hmx evaluate {name} --policy random --policy sampled"
     if len(run.curves) == 1 and run.state == "finished":
         config = shlex.quote(str(run.path / "run.toml"))
-        yield f"more seeds: hmx train --config {config} --seeds 3"
+        more = f"--seed {(run.curves[0].seed or 0) + 1}, a run per seed" if run.simulated else "--seeds 3"
+        yield f"more seeds: hmx train --config {config} {more}"
     yield f"watch it: hmx watch {name}"
 
 

@@ -133,6 +133,7 @@ class RunFacts:
     steps_per_sec: float | None = None
     resumes: tuple[ResumeMark, ...] = ()
     damaged: bool = False  # whether its run.toml or its meta.json cannot be read
+    simulated: bool = False  # whether a checkpoint has the running episodes of a simulator
     settings: tuple[Setting, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()
     curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})

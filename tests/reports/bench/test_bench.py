@@ -14,6 +14,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import pytest
+import walk_sim
 
 from hmx.algos.search import act_alone
 from hmx.algos.types import Algorithm, Decision
@@ -23,9 +24,10 @@ from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.plain import plain_object
+from hmx.registry import user_code
 from hmx.registry.load import load
 from hmx.reports.bench import job, measure
-from hmx.reports.bench.document import document, suggestion
+from hmx.reports.bench.document import WHAT, document, suggestion
 from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed, compare, judge, read_result
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.signals import StopNow
@@ -93,6 +95,21 @@ def test_the_search_that_chooses_actions_is_the_bottleneck(tmp_path):
     assert "gumbel.num_simulations is 32" in result.advice
 
 
+def test_the_time_of_a_simulator_is_divided_between_it_and_the_messages(monkeypatch, tmp_path):
+    walk = str(Path(walk_sim.__file__))
+    user_code.allow(walk, "env.id")
+    monkeypatch.setattr(job, "LEAST_ROUNDS", 3)
+    settings = ["env.my.fault=slow step", "env.num_workers=2", "ppo.update_epochs=1", RARE, f"run.root={tmp_path}"]
+    cfg = load(preset="tiny", sets=[*TINY, f"env.id={walk}", "env.max_steps=0", *settings], environ={}).config
+    result = job.bench(cfg, BenchRequest(seconds=1))
+    assert [phase.name for phase in result.phases] == ["compile", "simulators", *PHASES[1:]]
+    assert {part.name for part in result.parts} == set(WHAT) and result.bottleneck == "environment"
+    assert sum(part.share for part in result.parts) == pytest.approx(1.0)
+    # 8 steps of 4 environments in each worker
+    assert result.by_name["simulators"].seconds.value > 8 * 4 * walk_sim.SLOW_STEP
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("slow", "option"), [("saving", "run.checkpoint_every"), ("logging", "run.updates_per_chunk")])
 def test_slow_saving_and_slow_logging_are_the_bottleneck(monkeypatch, tmp_path, slow, option):
     if slow == "saving":
@@ -150,7 +167,7 @@ def test_only_clearly_faster_environment_counts_are_suggested(ratios, start):
 
 
 def test_sizes_that_do_not_fit_are_refused_before_anything_is_allocated(monkeypatch):
-    monkeypatch.setattr(job, "Updates", lambda session: pytest.fail("allocated"))
+    monkeypatch.setattr(job, "make_updates", lambda session: pytest.fail("allocated"))
     with pytest.raises(HmxError, match=r"not enough memory: at least .* bytes needed .*, .* free") as refusal:
         bench("env.num_envs=1000000000", "run.total_steps=8000000000")
     assert refusal.value.hint.startswith("--num-envs ")

@@ -79,6 +79,10 @@ def test_without_an_evaluation_the_curve_answers(tmp_path: Path, curve: Sequence
 def test_certainty_is_one_of_seeds(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", {0: RISING})
     assert "One seed" in told(one)["How sure is that?"][0] and "--seeds 3" in told(one)["What next?"][0]
+    simulated = make_run(tmp_path / "walk", {4: RISING})
+    (simulated / "checkpoints" / "8").mkdir(parents=True)
+    (simulated / "checkpoints" / "8" / "episodes.npz").touch()
+    assert "--seed 5, a run per seed" in told(simulated)["What next?"][0]
     three = make_run(tmp_path / "three", dict.fromkeys(range(3), RISING), evaluated={0: 1.0, 1: 0.9, 2: -2.0})
     text, tone = told(three)["How sure is that?"]
     assert text == "3 seeds; intervals are Student's t over seeds; 2 of 3 agents are better than random play."
