@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import pytest
 from exported_policies import RECURRENT, made_state, played, small_session
+from walk_sim import Options
 
 from hmx.errors import HmxError
 from hmx.jobs.export_policy import export_policy
@@ -24,6 +25,7 @@ from hmx.jobs.exported.contract import CONTRACT, PolicyOrigin, make_contract
 from hmx.jobs.exported.formats import FORMATS
 from hmx.jobs.exported.program import make_program
 from hmx.jobs.requests import PolicyRequest
+from hmx.registry import user_code
 from hmx.runs.restoring import find
 from hmx.runs.session import open_session
 
@@ -130,6 +132,48 @@ def test_a_file_agrees_with_the_policy(changes: Any, to: str) -> None:
     agreement.check()
     assert agreement.largest_difference < 1e-4
     assert bool(agreement.sequences) == (session.cfg.net.rnn != "none")
+
+
+IMAGES = """
+import jax.numpy as jnp
+ACTIONS = 3
+def reset(key):
+    return jnp.int32(0), jnp.zeros((10, 9, 2), jnp.uint8)
+def step(state, action, key):
+    return state + 1, jnp.zeros((10, 9, 2), jnp.uint8), 0.0, False
+"""
+
+
+@pytest.mark.parametrize("to", ["stablehlo", "onnx"])
+def test_a_file_that_reads_images_agrees_with_the_policy(tmp_path: Path, to: str) -> None:
+    needs(to)
+    (tmp_path / "images.py").write_text(IMAGES)
+    user_code.allow(str(tmp_path / "images.py"), "env.id")
+    session = small_session({"env.id": str(tmp_path / "images.py")})
+    state = made_state(session)
+    program = make_program(session, state)
+    assert program.inputs[0].shape == (10, 9, 2) and program.inputs[0].dtype == "uint8"
+    agreement = measure(program, FORMATS[to](program, session, state, ABOUT).call, None)
+    agreement.check()
+    assert agreement.largest_difference < 1e-4
+
+
+@pytest.mark.parametrize("to", ["stablehlo", "onnx"])
+def test_a_file_leaves_out_the_network_of_a_critic_and_its_hidden_state(to: str) -> None:
+    needs(to)
+    walk = str(ROOT / "tests" / "walk_sim.py")
+    user_code.allow(walk, "env.id")
+    more = {"net.shared_torso": False, "net.rnn": "gru", "net.rnn_hidden": 8, "net.value_hidden": (512,)}
+    options = {f"env.my.{name}": value for name, value in Options(obs="parts").__dict__.items()}
+    session = small_session({"env.id": walk, "env.max_steps": 0, **more, **options})
+    state = made_state(session)
+    program = make_program(session, state)
+    assert [port.name for port in program.inputs] == ["obs", "mask", "reset", "hidden_0"]
+    assert [port.name for port in program.outputs] == ["action", "probs", "next_hidden_0"]
+    file = FORMATS[to](program, session, state, ABOUT)
+    measure(program, file.call, None).check()
+    weights = 4 * sum(leaf.size for leaf in jax.tree.leaves(state.params))
+    assert len(file.data) < weights
 
 
 @pytest.fixture(scope="module")

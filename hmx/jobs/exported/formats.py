@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import export, lax
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from hmx.algos.types import TrainState
@@ -45,8 +45,8 @@ def to_stablehlo(program: PolicyProgram, session: Session, state: TrainState, ab
     """Return a program for any batch size, as `jax.export` stores it."""
     with needed("stablehlo", "--to stablehlo"):
         import flatbuffers  # noqa: F401 - of `serialize`
-    (batch,) = export.symbolic_shape("batch")
-    exported = export.export(jax.jit(program.call), platforms=_PLATFORMS)(*program.abstract_inputs(batch))
+    inputs = _any_batch(program)
+    exported = export.export(jax.jit(jaxpr_as_fun(_used(program, inputs))), platforms=_PLATFORMS)(*inputs)
     data = bytes(exported.serialize())
     return PolicyFile(data, export.deserialize(bytearray(data)).call)
 
@@ -64,13 +64,9 @@ def to_onnx(program: PolicyProgram, session: Session, state: TrainState, about: 
         import jax2onnx
         import onnx
         import onnxruntime
-    (batch,) = export.symbolic_shape("batch")
-    inputs = program.abstract_inputs(batch)
+    inputs = _any_batch(program)
     # Traced beforehand: the converter replaces the layers of Flax by its own operations, which vmap does not know.
-    # The draw of the action, on which no output depends, is left out: the converter knows no random numbers.
-    traced = jax.make_jaxpr(program.call)(*inputs)
-    used, _ = dce_jaxpr(traced.jaxpr, [True] * len(program.outputs), True)
-    call = _convertible(ClosedJaxpr(used, traced.consts))
+    call = _convertible(_used(program, inputs))
     names = [[port.name for port in ports] for ports in (program.inputs, program.outputs)]
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
@@ -99,6 +95,18 @@ FORMATS: Mapping[str, Callable[[PolicyProgram, Session, TrainState, dict[str, st
     "stablehlo": to_stablehlo,
     "onnx": to_onnx,
 }
+
+
+def _any_batch(program: PolicyProgram) -> list[jax.ShapeDtypeStruct]:
+    (batch,) = export.symbolic_shape("batch")
+    return program.abstract_inputs(batch)
+
+
+def _used(program: PolicyProgram, inputs: Sequence[jax.ShapeDtypeStruct]) -> ClosedJaxpr:
+    """Trace a policy, and leave out what no output depends on: the draw of the action, and weights of the value."""
+    traced = jax.make_jaxpr(program.call)(*inputs)
+    used, _ = dce_jaxpr(traced.jaxpr, [True] * len(program.outputs), True)
+    return ClosedJaxpr(used, traced.consts)
 
 
 def _convertible(program: ClosedJaxpr) -> Callable[..., list[Any]]:
