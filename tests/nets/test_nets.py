@@ -11,6 +11,7 @@ import pytest
 from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
 from hmx.nets import make_net
+from hmx.nets.layers import convolve
 
 
 class Spec(NamedTuple):
@@ -131,6 +132,15 @@ def test_images_are_read_by_convolutions_that_fit_their_size(side, dtype, kernel
     np.testing.assert_allclose(alone.value_raw, out.value_raw[1], rtol=1e-4, atol=1e-6)
     if dtype == jnp.uint8:  # scaled: the same as numbers from 0 to 1
         np.testing.assert_allclose(apply(net, params, obs / 255.0, obs_rank=3).logits, out.logits, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "side", "stride"), [((11, 9), 3, 1), ((12, 13), 4, 2), ((20, 23), 8, 4)])
+def test_the_convolution_of_the_cpu_equals_that_of_xla(monkeypatch, size, side, stride):
+    x = jax.random.normal(jax.random.key(0), (2, *size, 3))
+    kernel = jax.random.normal(jax.random.key(1), (side, side, 3, 4))
+    here = convolve(x, kernel, stride)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    np.testing.assert_allclose(here, convolve(x, kernel, stride), rtol=1e-4, atol=1e-4)
 
 
 def test_a_cnn_refuses_observations_without_three_axes():
