@@ -110,6 +110,17 @@ def test_packages_register_algorithms_by_name(monkeypatch: pytest.MonkeyPatch) -
         user_code.build("other", "algo.name", 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("./game.py", True), ("runs/game.py:make", True), ("package.module:make", True), ("gymnax/CartPole-v1", False),
+        ("gymnasium/ale_py:ALE/Pong-v5", False), ("cells", False),
+    ],
+)  # fmt: skip
+def test_a_reference_names_a_file_or_a_module(text: str, code: bool) -> None:
+    assert references.is_reference(text) is code
+
+
 def test_names_that_are_neither_known_nor_code_are_refused() -> None:
     with pytest.raises(HmxError, match="is not one of auto, mlp, cells, cnn, or a file of your own"):
         load(sets=["net.kind=mpl"], environ={})

@@ -98,6 +98,14 @@ def test_an_unknown_name_is_refused_with_the_nearest():
     assert refused.value.hint == "did you mean gymnasium/CartPole-v1?"
 
 
+def test_an_environment_of_another_package_needs_its_name():
+    with pytest.raises(HmxError, match="Namespace ALE not found") as refused:
+        measure(gym_recipe("ALE/Never-v5"), 60.0)
+    assert "such as gymnasium/ale_py:ALE/Never-v5" in refused.value.hint
+    with pytest.raises(HmxError, match="needs a package that is not installed"):
+        measure(gym_recipe("never_installed:ALE/Never-v5"), 60.0)
+
+
 def test_spaces_that_hmx_does_not_read_are_named():
     with pytest.raises(HmxError, match="cannot read observations of the space Tuple"):
         measure(gym_recipe("Blackjack-v1"), 60.0)
