@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmx.algos.metrics import info_name
 from hmx.algos.search import SearchAct, act_alone
@@ -176,7 +177,7 @@ class Chunks(NamedTuple):
     """
 
     start: Callable[[Key], tuple[Play, Key]]
-    advance: Callable[[TrainState, Key, Play, int | Array], tuple[Play, Played]]
+    advance: Callable[[TrainState, Key, Play, int | np.int32 | Array], tuple[Play, Played]]
 
 
 def make_chunks(env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int) -> Chunks:
@@ -187,7 +188,7 @@ def make_chunks(env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int) 
         k_reset, k_steps = jax.random.split(key)
         return whole.start(k_reset), k_steps
 
-    def advance(state: TrainState, key: Key, play: Play, num_steps: int | Array) -> tuple[Play, Played]:
+    def advance(state: TrainState, key: Key, play: Play, num_steps: int | np.int32 | Array) -> tuple[Play, Played]:
         stop = play.step + num_steps
         play = jax.lax.while_loop(
             lambda play: whole.unfinished(play) & (play.step < stop), lambda play: whole.step(state, key, play)[0], play

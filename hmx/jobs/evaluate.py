@@ -28,6 +28,7 @@ from hmx.algos.search import make_search, simulations_of
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
+from hmx.config.fields import values_of
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env, EnvSpec
 from hmx.envs.registry import make_planner
@@ -44,6 +45,7 @@ from hmx.registry.load import load
 from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
+from hmx.runs.lowered import LoweredPrograms, lowered_programs
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, build_and_check, open_session
 from hmx.runs.signals import interruptible
@@ -179,7 +181,8 @@ def _without_agent(
     if env.spec.simulator is not None:
         play = _simulator_player(cfg, env.spec, None, episodes)
     else:
-        play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes), names, episodes)
+        programs = lowered_programs(values_of(cfg), ("without agent", *names, *values_of(cfg).items()))
+        play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes, programs), names, episodes)
     rows = [row for policy in policies for row in play(None, policy, seed, progress)]
     return EvaluateResult(
         run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
@@ -232,7 +235,8 @@ def make_player(session: Session, episodes: int, search: int | None = None, plan
     names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
     if (episodes, search) not in shared:
         choices = _choices(session, search, planner)
-        shared[(episodes, search)] = _chunks(session.env, session.cfg.env.num_envs, choices, episodes)
+        programs = None if session.lowered is None else session.lowered.part(search, planner)
+        shared[(episodes, search)] = _chunks(session.env, session.cfg.env.num_envs, choices, episodes, programs)
     return _make_player(session.cfg, shared[(episodes, search)], names, episodes, search)
 
 
@@ -249,7 +253,9 @@ def _choices(session: Session, search: int | None, planner: bool) -> list[EvalPo
     return choices + ([planner_policy(make_planner(session.cfg.env), empty)] if planner else [])
 
 
-def _chunks(env: Env, num_envs: int, choices: Sequence[EvalPolicy], episodes: int) -> Chunks:
+def _chunks(
+    env: Env, num_envs: int, choices: Sequence[EvalPolicy], episodes: int, programs: LoweredPrograms | None
+) -> Chunks:
     """Return the program that plays any of several policies, chosen at run time.
 
     Compiling the environment is the larger part of a short evaluation.
@@ -260,9 +266,12 @@ def _chunks(env: Env, num_envs: int, choices: Sequence[EvalPolicy], episodes: in
         return chosen
 
     policy = EvalPolicy(act, choices[0].initial_carry)
-    return make_chunks(
-        env, policy, _side_by_side(env, num_envs, episodes, any(c.looks_ahead for c in choices)), episodes
-    )
+    count = _side_by_side(env, num_envs, episodes, any(choice.looks_ahead for choice in choices))
+    chunks = make_chunks(env, policy, count, episodes)
+    if programs is None:
+        return chunks
+    stored = programs.part("evaluate", count, episodes)
+    return Chunks(stored.reuse("start", chunks.start), stored.reuse("advance", chunks.advance, donate=[2]))
 
 
 def _make_player(
@@ -316,7 +325,7 @@ def _play(
     size, begun, first = 1, 0.0, 0.0
 
     def advance() -> tuple[Play, tuple[Array, Array, Array]]:
-        after, played = chunks.advance(agent, k_steps, play, size)
+        after, played = chunks.advance(agent, k_steps, play, np.int32(size))
         return after, jax.device_get(played)  # waits for the steps
 
     while True:

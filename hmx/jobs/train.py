@@ -145,10 +145,9 @@ def train(
             numbers that are not finite (4), or a process of the group is gone (1).
         StopNow: a second signal; the last complete checkpoint is intact.
     """
+    enable_cache()  # before the programs in it are used
     session, scaled = prepare(cfg, origins=origins, sizes=sizes)
     cfg = session.cfg
-    if not group.is_coordinator:
-        enable_cache()
     check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
     if not group.is_coordinator:
         return worker_result(group)

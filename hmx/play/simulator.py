@@ -20,6 +20,7 @@ from hmx.envs.hackmatrix.rules.play import legal_word_of
 from hmx.envs.hackmatrix.rules.position import Position
 from hmx.envs.hackmatrix.rules.scenario import from_dict, to_dict
 from hmx.play.frames import Frame, FramePolicy
+from hmx.runs.lowered import LoweredPrograms
 from hmx.types import Array, Key
 
 
@@ -38,6 +39,7 @@ class Simulator:
         seed: of the games; the same seed and actions give the same frames.
         position: the first position of every game, as a scenario; None generates one.
         policy: computes probabilities, a value and a choice at every position; None for no policy.
+        programs: stored ones of the configuration; None compiles all.
 
     Raises:
         HmxError: the scenario is not possible.
@@ -51,12 +53,14 @@ class Simulator:
         seed: int,
         position: Mapping[str, object] | None = None,
         policy: FramePolicy | None = None,
+        programs: LoweredPrograms | None = None,
     ) -> None:
         rules = Rules(undo_depth=env.undo_depth, name=env.rules)
         self.env, self.seed, self.position = env, seed, position
         self.actions: list[int] = []  # of the current game
         self._first = None if position is None else from_dict(position, rules)
-        self._run = _compiled(env, weights, rules)
+        functions = _functions(env, weights, rules)
+        self._run = functions if programs is None else _Functions(*map(programs.reuse, _Functions._fields, functions))
         self._state: State
         self._max_steps = env.max_steps
         self._policy = policy
@@ -147,7 +151,7 @@ class Simulator:
         )
 
 
-def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:
+def _functions(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:
     @jax.jit
     def look(state: State, steps: Array) -> tuple[HackMatrixState, Array, Array]:
         words = packed(state).T[:, None]

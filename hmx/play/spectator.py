@@ -14,6 +14,7 @@ from hmx.envs.protocol import Env, EnvState
 from hmx.play.frames import Frame, FramePolicy
 from hmx.records.plain import JsonValue
 from hmx.runs.hosted import rows_of
+from hmx.runs.lowered import LoweredPrograms
 from hmx.simulators.pool import WorkerPool
 from hmx.types import Array, Key, Timestep
 
@@ -34,8 +35,11 @@ class Stage(Protocol):
 class _Compiled:
     """An environment in JAX."""
 
-    def __init__(self, env: Env) -> None:
-        self._reset, self._step = jax.jit(env.reset), jax.jit(_step_both(env))
+    def __init__(self, env: Env, programs: LoweredPrograms | None) -> None:
+        self._reset: Callable[..., Any] = jax.jit(env.reset)
+        self._step: Callable[..., Any] = jax.jit(_step_both(env))
+        if programs is not None:
+            self._reset, self._step = programs.reuse("reset", self._reset), programs.reuse("step", self._step)
 
     def reset(self, episode: int, key: Key) -> tuple[EnvState, Timestep]:
         started: tuple[EnvState, Timestep] = jax.device_get(self._reset(key))
@@ -103,11 +107,20 @@ class Spectator:
         seed: of the episodes; the same seed and actions give the same frames.
         policy: chooses actions, for `env.spec.num_agents` agents.
         stage: steps the environment; None compiles it.
+        programs: stored ones of the configuration; None compiles all.
     """
 
-    def __init__(self, env: Env, *, seed: int, policy: FramePolicy, stage: Stage | None = None) -> None:
+    def __init__(
+        self,
+        env: Env,
+        *,
+        seed: int,
+        policy: FramePolicy,
+        stage: Stage | None = None,
+        programs: LoweredPrograms | None = None,
+    ) -> None:
         self._spec, self._policy, self._carry = env.spec, policy, policy.carry
-        self._stage = _Compiled(env) if stage is None else stage
+        self._stage = _Compiled(env, programs) if stage is None else stage
         self._key, self._state = jax.random.key(seed), cast(EnvState, None)
         self.choice: Array | None = None  # [1, A] or [1, A, D]: next action of the policy; None if an episode ended
         self.frame = self._open(0)

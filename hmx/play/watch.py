@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 from rich.console import Console
@@ -91,6 +92,7 @@ def watch(
     stack = contextlib.ExitStack()  # of what to close after the last frame
 
     def open_game() -> Simulator | Spectator:
+        programs = None
         if planner is not None:
             made, policy = make_env(cfg.env, cfg.reward), FramePolicy(jax.jit(partial(decide_by_planner, planner)))
         elif random or paths is None:
@@ -102,9 +104,9 @@ def watch(
             state = restored_state(session, paths, checkpoint, warn)
             made, policy = session.env, agent_policy(session, state, greedy, search)
         if has_board:
-            return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy)
+            return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)
         if made.spec.simulator is None:
-            return Spectator(made, seed=seed, policy=policy)
+            return Spectator(made, seed=seed, policy=policy, programs=programs)
         pool = open_pool(made.spec, cfg.env, 1, seed, "rgb_array" if pictures else None)
         if pictures and not pool.facts.render_mode:
             warn(f"{cfg.env.id} draws no pictures: its render_mode is not rgb_array")
@@ -134,8 +136,10 @@ def restored_state(session: Session, paths: RunPaths, checkpoint: int | None, wa
 def agent_policy(session: Session, state: TrainState, greedy: bool, search: int | None) -> FramePolicy:
     """Return the policy of an agent; `search` is the number of simulations, see `simulations_of`."""
     search = simulations_of(session.cfg, search)
-    decide = partial(make_act(session.algorithm, session.env, session.cfg, search, greedy), state)
-    return FramePolicy(jax.jit(decide), session.algorithm.initial_carry((1, session.env.spec.num_agents)))
+    decide: Callable[..., Any] = jax.jit(make_act(session.algorithm, session.env, session.cfg, search, greedy))
+    if session.lowered is not None:
+        decide = session.lowered.part("watch", search, greedy).reuse("decide", decide)
+    return FramePolicy(partial(decide, state), session.algorithm.initial_carry((1, session.env.spec.num_agents)))
 
 
 def show(frames: Iterable[Frame], *, title: str, delay: float, step: bool) -> None:

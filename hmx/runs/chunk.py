@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hmx.algos.types import Algorithm, TrainState, tree_where
 from hmx.config.schema import OnNonFinite, RunConfig
+from hmx.records.plain import JsonValue
 from hmx.runs.devices import on_devices, shardings
+from hmx.runs.peak_bytes import peak_bytes
 from hmx.runs.signals import interruptible
-from hmx.types import Array, Mean, Metrics, Sum
+from hmx.types import Array, Max, Mean, Metrics, Sum
+
+if TYPE_CHECKING:
+    from hmx.runs.lowered import LoweredPrograms
 
 Values = np.ndarray[Any, Any]
+
+PROGRAM = "chunk"  # name of the stored program
+UPDATE_BYTES = "update_bytes"  # its fact: the bytes that an update holds in addition to the state before it
+_KINDS = {kind.__name__: kind for kind in (Mean, Sum, Max)}
 
 # Metrics that show non-finite values, causes before effects: one bad reward spoils all later ones.
 REWARD_TERM = "reward/"  # group of the terms that the reward is the sum of
@@ -80,13 +89,48 @@ def compile_chunk(
     num_seeds: int = RunConfig.num_seeds,
     on_nonfinite: OnNonFinite = RunConfig.on_nonfinite,
     mesh: Mesh | None = None,
+    programs: LoweredPrograms | None = None,
 ) -> Chunk:
-    """Compile a chunk; arguments as of `trace_chunk`."""
-    chunk, traced = trace_chunk(algorithm, state, length, num_seeds, on_nonfinite, mesh)
-    with on_devices(mesh), key_checks(num_seeds):
-        lowered = traced.lower()
+    """Compile a chunk; arguments as of `trace_chunk`. It is not traced if it is one of the stored `programs`."""
+    shapes = chunk_shapes(algorithm, state, length)
+    program = None if programs is None or mesh is not None else programs.find(PROGRAM, *shapes)
+    if program is None:
+        chunk, function = _chunk_function(algorithm, state, length, num_seeds, on_nonfinite, mesh)
+        with on_devices(mesh), key_checks(num_seeds):
+            traced = function.trace(*shapes)
+            if programs is not None and mesh is None:
+                program = programs.add(
+                    PROGRAM, function, *shapes, facts=_facts(chunk, traced, len(jax.tree.leaves(state)))
+                )
+            lowered = traced.lower() if program is None else program.lower(*shapes, donate=[0])
+    else:
+        chunk = _chunk_of(program.facts, length, num_seeds)
+        lowered = program.lower(*shapes, donate=[0])
     chunk.call = compiled = interruptible(lowered.compile)
     chunk.memory_bytes = memory_bytes_of(compiled)
+    return chunk
+
+
+def chunk_shapes(algorithm: Algorithm, state: TrainState, length: int) -> tuple[Any, ...]:
+    """Return the shapes of the arguments of a chunk."""
+    rows = {name: jax.ShapeDtypeStruct((length,), jnp.float32) for name in sorted(algorithm.hypers(0))}
+    return jax.eval_shape(lambda tree: tree, state), rows, jax.ShapeDtypeStruct((), jnp.int32)
+
+
+def _facts(chunk: Chunk, traced: jax.stages.Traced, num_leaves: int) -> dict[str, JsonValue]:
+    """Return what a process needs to know of a chunk that it has not traced."""
+    return {
+        "rows": [[row.name, row.kind.__name__, row.start, row.width] for row in chunk.rows],
+        "parameters": list(chunk.parameters),
+        UPDATE_BYTES: peak_bytes(traced.jaxpr, 0, num_leaves),
+    }
+
+
+def _chunk_of(facts: Mapping[str, Any], length: int, num_seeds: int) -> Chunk:
+    """Invert `_facts`."""
+    chunk = Chunk.empty(num_seeds, length)
+    chunk.rows = tuple(MetricSlice(name, _KINDS[kind], start, width) for name, kind, start, width in facts["rows"])
+    chunk.parameters = tuple(facts["parameters"])
     return chunk
 
 
@@ -105,6 +149,15 @@ def trace_chunk(
     lengths would not guarantee that. `on_nonfinite` stops before an update that is not finite in any seed, or skips
     what that seed learned in it. With a `mesh`, states are placed by `devices.put`.
     """
+    chunk, function = _chunk_function(algorithm, state, length, num_seeds, on_nonfinite, mesh)
+    with on_devices(mesh), key_checks(num_seeds):
+        return chunk, function.trace(*chunk_shapes(algorithm, state, length))
+
+
+def _chunk_function(
+    algorithm: Algorithm, state: TrainState, length: int, num_seeds: int, on_nonfinite: OnNonFinite, mesh: Mesh | None
+) -> tuple[Chunk, Any]:
+    """Return a chunk and its function of `jax.jit`, `(state, hypers, n) -> ChunkResult`; see `trace_chunk`."""
     chunk = Chunk.empty(num_seeds, length)
     chunk.parameters = parameter_names(state)
     # JAX keeps the trace of this function for other chunks of the algorithm.
@@ -136,15 +189,12 @@ def trace_chunk(
         end = jax.lax.while_loop(lambda carry: (carry.done < n) & carry.sound, body, start)
         return ChunkResult(end.state, end.packed, end.done)
 
-    rows = {name: jax.ShapeDtypeStruct((length,), jnp.float32) for name in names}
     where: Any = {}
     if mesh is not None:
         states, everywhere = shardings(mesh, algorithm, shapes, num_seeds), NamedSharding(mesh, PartitionSpec())
         parts: Any = (states, everywhere, everywhere)
         where = {"in_shardings": parts, "out_shardings": ChunkResult(*parts)}
-    with on_devices(mesh), key_checks(num_seeds):
-        traced = jax.jit(run, donate_argnums=0, **where).trace(shapes, rows, np.int32(0))
-    return chunk, traced
+    return chunk, jax.jit(run, donate_argnums=0, **where)
 
 
 def make_judge(

@@ -20,6 +20,7 @@ import jax.monitoring
 from hmx.config import codec
 from hmx.config.schema import Config
 from hmx.records import atomic
+from hmx.runs.lowered import SUFFIX
 from hmx.runs.sinks import Sink
 
 MAX_BYTES = 2 << 30
@@ -63,7 +64,7 @@ def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
     except (OSError, RuntimeError) as error:
         return f"cannot cache compiled programs: {error}; set HMX_CACHE_DIR to another folder"
     config.update("jax_compilation_cache_dir", str(folder))
-    config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     return None
 
 
@@ -73,7 +74,7 @@ def trim(folder: Path, limit: int = MAX_BYTES) -> None:
     JAX's own limit works only if the package filelock is installed.
     """
     with contextlib.suppress(OSError):  # another process deletes too; the cache works without being trimmed
-        found = [(path.stat(), path) for path in folder.rglob("*-cache")]
+        found = [(path.stat(), path) for path in folder.rglob("*") if path.name.endswith(("-cache", SUFFIX))]
         size = sum(stat.st_size for stat, _ in found)
         for stat, path in sorted(found, key=lambda item: max(item[0].st_atime, item[0].st_mtime)):
             if size <= limit:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import compile_for_one_call
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.hosted import RolloutStopped
+from hmx.runs.lowered import LoweredPrograms
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import SinkGroup
@@ -72,6 +73,7 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0.0
 
 
+INIT = "init"  # name of the stored program that makes the initial state
 _TRAIN_STREAM = 0
 _EVAL_STREAM = 1
 _RETURN = "train/mean_episode_return"
@@ -136,18 +138,30 @@ def init_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:
     return state
 
 
-def compile_init(algorithm: Algorithm, keys: Key, num_seeds: int) -> jax.stages.Compiled:
+def compile_init(
+    algorithm: Algorithm, keys: Key, num_seeds: int, programs: LoweredPrograms | None = None
+) -> jax.stages.Compiled:
     """Compile the program that makes the initial state of a run from keys like these."""
-    init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
     # Under jit every leaf has its own buffer, as donation requires: eager code may alias constants.
-    return compile_for_one_call(jax.jit(init).lower(keys))
+    init, program = _init_function(algorithm, num_seeds), None
+    if programs is not None:
+        program = programs.find(INIT, keys) or programs.add(INIT, init, keys)
+    return compile_for_one_call(init.lower(keys) if program is None else program.lower(keys))
 
 
-def abstract_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:
-    """Return shapes and dtypes of `init_state`, without computing it."""
-    init = algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init)
-    state: TrainState = jax.eval_shape(init, jax.eval_shape(lambda: train_keys(seed, num_seeds)))
+def abstract_state(
+    algorithm: Algorithm, seed: int, num_seeds: int, programs: LoweredPrograms | None = None
+) -> TrainState:
+    """Return shapes and dtypes of `init_state`, without computing it; it is not traced if it is a stored program."""
+    keys = jax.eval_shape(lambda: train_keys(seed, num_seeds))
+    program = None if programs is None else programs.find(INIT, keys)
+    state: TrainState
+    state = _init_function(algorithm, num_seeds).eval_shape(keys) if program is None else program.results
     return state
+
+
+def _init_function(algorithm: Algorithm, num_seeds: int) -> Any:
+    return jax.jit(algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init))
 
 
 def check_agent(run: RunConfig, index: int) -> None:

@@ -15,7 +15,7 @@ from hmx.config.schema import Config
 from hmx.envs.registry import sizes_of
 from hmx.errors import ExitCode, HmxError
 from hmx.registry.check import problems
-from hmx.runs.chunk import trace_chunk
+from hmx.runs.chunk import PROGRAM, UPDATE_BYTES, chunk_shapes, trace_chunk
 from hmx.runs.device_memory import free_memory
 from hmx.runs.devices import make_mesh, shardings
 from hmx.runs.hosted import trace_hosted
@@ -118,10 +118,14 @@ def _update_bytes(session: Session) -> int | None:
     """Return the bytes that an update holds in addition to the state before it; None if it cannot be traced."""
     cfg, algorithm, abstract = session.cfg, session.algorithm, session.abstract
     run = cfg.run
-    sizes = session.sizes.updates_per_chunk, run.num_seeds, run.on_nonfinite
+    length = session.sizes.updates_per_chunk
+    if session.lowered is not None:
+        known = session.lowered.find(PROGRAM, *chunk_shapes(algorithm, abstract, length))
+        if known is not None:
+            return int(str(known.facts[UPDATE_BYTES]))
     try:
         if session.env.spec.simulator is None:
-            _, traced = trace_chunk(algorithm, abstract, *sizes)
+            _, traced = trace_chunk(algorithm, abstract, length, run.num_seeds, run.on_nonfinite)
         else:
             _, traced = trace_hosted(algorithm, session.env.spec, abstract, cfg.algo.num_steps, run.on_nonfinite)
     except OverflowError:  # an array has more elements than 32-bit indices count

@@ -54,6 +54,7 @@ from hmx.runs.loop import (
     compile_init,
     train_keys,
 )
+from hmx.runs.lowered import LoweredPrograms, lowered_programs
 from hmx.runs.programs import Programs, SharedPrograms, program_key
 from hmx.runs.saving import Saver
 from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, watching
@@ -75,6 +76,7 @@ class Session(NamedTuple):
     abstract: TrainState  # shapes and dtypes of the state, with an axis of seeds if there are several
     mesh: Mesh | None = None  # the devices that train it; None for one device, or if it is only played
     shared: SharedPrograms | None = None  # with other runs of this process
+    lowered: LoweredPrograms | None = None  # on disk, if its programs may be kept there
 
 
 def open_session(
@@ -141,14 +143,16 @@ def build_and_check(
 def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Session:
     """Build the algorithm on an environment; `cfg` must have no problems."""
     algorithm, sizes = make_algorithm(cfg, env), derive(cfg)
-    shared = None
+    values, shared = values_of(cfg), None
+    key = program_key(values, frozenset(algorithm.hypers(0)), sizes.updates_per_chunk)
     if programs is not None:
-        shared = programs.of(program_key(values_of(cfg), frozenset(algorithm.hypers(0)), sizes.updates_per_chunk))
+        shared = programs.of(key)
         if shared.first is not None:  # with its functions, whose traces JAX keeps; only the schedules are of this run
             algorithm = shared.first.algorithm._replace(hypers=algorithm.hypers)
             return shared.first._replace(cfg=cfg, sizes=sizes, algorithm=algorithm)
-    abstract = abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds)
-    session = Session(cfg, sizes, env, algorithm, abstract, shared=shared)
+    lowered = lowered_programs(values, key)
+    abstract = abstract_state(algorithm, cfg.run.seed, cfg.run.num_seeds, lowered)
+    session = Session(cfg, sizes, env, algorithm, abstract, shared=shared, lowered=lowered)
     if shared is not None:
         shared.first = session
     return session
@@ -355,6 +359,7 @@ def _compile(session: Session, guard: SignalGuard, alone: bool, host: Host | Non
                 run.num_seeds,
                 run.on_nonfinite,
                 session.mesh,
+                session.lowered,
             )
         except StopWaiting:
             return Chunk.empty(run.num_seeds)
@@ -369,7 +374,7 @@ def first_state(session: Session) -> TrainState:
     keys = train_keys(run.seed, run.num_seeds)
     init = None if shared is None else shared.init
     if init is None:
-        init = compile_init(session.algorithm, keys, run.num_seeds)
+        init = compile_init(session.algorithm, keys, run.num_seeds, session.lowered)
     if shared is not None:
         shared.init = init
     state: TrainState = init(keys)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -110,9 +110,8 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
     whole = make_evaluation(env, policy, plan.num_envs, plan.episodes, longest)
     k_reset, k_steps = jax.random.split(plan.key)
 
-    @jax.jit
-    def advance(state: TrainState, play: Play, entries: Array) -> tuple[Play, _Recorded, Array]:
-        after, timestep = whole.step(state, k_steps, play)
+    def one_step(state: TrainState, key: Key, play: Play, entries: Array) -> tuple[Play, _Recorded, Array]:
+        after, timestep = whole.step(state, key, play)
         carry, decision = after.carry
         after = after._replace(carry=carry)
         outcome = (timestep.reward, timestep.terms, timestep.info, timestep.terminated, timestep.truncated)
@@ -125,13 +124,18 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
     def steps(entries: Sequence[int] | np.ndarray[Any, Any]) -> Iterator[tuple[Play, _Recorded]]:
         play, more = start, True
         while more:
-            play, recorded, unfinished = advance(state, play, np.asarray(entries))
+            play, recorded, unfinished = advance(state, k_steps, play, np.asarray(entries, np.int32))
             more = bool(unfinished)
             progress("compiling and playing episodes", int(play.episodes.finished.sum()), plan.episodes)
             yield play, recorded
 
     progress("compiling and playing episodes", 0, plan.episodes)
-    start = jax.jit(whole.start)(k_reset)
+    begin: Callable[..., Any] = jax.jit(whole.start)
+    advance: Callable[..., Any] = jax.jit(one_step)
+    if session.lowered is not None:
+        programs = session.lowered.part("report", plan.search, plan.greedy, plan.num_envs, plan.episodes, longest)
+        begin, advance = programs.reuse("start", begin), programs.reuse("advance", advance)
+    start = begin(k_reset)
     for play, _ in steps([0] * len(_places(plan.episodes))):
         last = play
     found: Episodes = jax.device_get(last.episodes)

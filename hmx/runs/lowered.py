@@ -1,0 +1,245 @@
+"""Keep lowered programs on disk, so that another process compiles them without tracing them.
+
+An entry holds the StableHLO of a program, the shapes of its results, and facts for the caller. It is data, not code.
+Compiling it takes the machine code from JAX's own cache. A changed file of hmx, another version of a package or another
+setting of JAX leads to another entry. An entry that is missing, damaged or of another program is ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.export
+
+import hmx.rl
+from hmx.config import codec
+from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS
+from hmx.records import atomic
+from hmx.records.meta import versions
+from hmx.records.plain import JsonValue
+
+SUFFIX = ".lowered"
+_SETTINGS_OF_CACHES = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
+_BUILT_IN = {"algo.name": ALGORITHMS, "env.id": ENV_IDS, "net.kind": NET_KINDS}
+_KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
+
+Facts = Mapping[str, JsonValue]
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError)
+
+
+class LoweredProgram(NamedTuple):
+    """A program that can be compiled."""
+
+    code: bytes  # portable StableHLO, as `jax.export` makes it
+    kept: tuple[int, ...]  # the arguments that it reads
+    results: Any  # tree of `jax.ShapeDtypeStruct`
+    facts: Facts
+
+    def lower(self, *args: Any, donate: Sequence[int] = ()) -> jax.stages.Lowered:
+        """Lower it for arguments, or their shapes; the program consumes the arguments in `donate`."""
+        structure = jax.tree.structure(self.results)
+        call: Any = self._exported(args).call
+
+        def run(*given: Any) -> Any:
+            return jax.tree.unflatten(structure, call(*jax.tree.leaves(given)))
+
+        debug_key_reuse: Any = jax.debug_key_reuse
+        with debug_key_reuse(False):  # keys were checked when the program was traced
+            return jax.jit(run, donate_argnums=tuple(donate)).lower(*args)
+
+    def _exported(self, args: Any) -> jax.export.Exported:
+        """Return the program as `jax.export` takes it.
+
+        `jax.export` can read only what it wrote itself, which needs the package flatbuffers and knows no named tuples.
+        So this exports an empty function of the same arguments, and puts the program into it.
+        """
+        shapes, leaves = [_shape_of(leaf) for leaf in jax.tree.leaves(args)], jax.tree.leaves(self.results)
+        empty = jax.export.export(jax.jit(lambda *given: [0] * len(leaves)))(*shapes)
+        avals = tuple(jax.core.ShapedArray(leaf.shape, leaf.dtype) for leaf in leaves)
+        return dataclasses.replace(
+            empty, out_avals=avals, mlir_module_serialized=self.code, module_kept_var_idx=self.kept
+        )
+
+
+class LoweredPrograms:
+    """The lowered programs of a configuration in a folder.
+
+    Args:
+        folder: of the entries of all configurations.
+        key: what the programs depend on, as text or numbers.
+    """
+
+    def __init__(self, folder: Path, *key: object) -> None:
+        self._folder, self._key = folder, key
+
+    def part(self, *key: object) -> LoweredPrograms:
+        """Return programs that depend on more than these."""
+        return LoweredPrograms(self._folder, *self._key, *key)
+
+    def find(self, name: str, *args: Any) -> LoweredProgram | None:
+        """Return the program of that name for arguments, or shapes, like these; None without an intact entry."""
+        digest = self._digest(name, args)
+        try:
+            checksum, _, content = self._path(name, digest).read_bytes().partition(b"\n")
+            head, _, packed = content.partition(b"\n")
+            if checksum.decode() != hashlib.sha256(content).hexdigest():
+                return None
+            entry = json.loads(head)
+            results = _shapes_from(entry["results"])
+            intact = LoweredProgram(zlib.decompress(packed), tuple(entry["kept"]), results, entry["facts"])
+            return intact if entry["key"] == digest else None
+        except _UNREADABLE:
+            return None
+
+    def add(self, name: str, jitted: Any, *args: Any, facts: Facts | None = None) -> LoweredProgram | None:
+        """Lower a function of `jax.jit`, and store it for arguments, or shapes, like these.
+
+        The result is that of `find`, also where the entry cannot be written. It is None if the program cannot be
+        stored: if it has side effects or uses several devices, or if its results are not plain tuples and dicts.
+        """
+        shapes: Any = jax.tree.map(_shape_of, args)
+        try:
+            exported = jax.export.export(jitted)(*shapes)
+            results = jax.tree.unflatten(exported.out_tree, [_shape_of(aval) for aval in exported.out_avals])
+            described = _described(results)
+            structure: Any = exported.out_tree
+            if jax.tree.structure(_shapes_from(described)) != structure:
+                return None
+        except (ValueError, TypeError, AttributeError, NotImplementedError):
+            return None
+        if exported.nr_devices != 1 or exported.ordered_effects or exported.unordered_effects:
+            return None
+        program = LoweredProgram(
+            exported.mlir_module_serialized, exported.module_kept_var_idx, results, dict(facts or {})
+        )
+        digest = self._digest(name, args)
+        head = json.dumps({"key": digest, "kept": program.kept, "results": described, "facts": program.facts})
+        content = head.encode() + b"\n" + zlib.compress(program.code, 1)
+        checksum = hashlib.sha256(content).hexdigest().encode()
+        with contextlib.suppress(OSError):
+            atomic.write_bytes(self._path(name, digest), checksum + b"\n" + content)
+        return program
+
+    def reuse(self, name: str, jitted: Any, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        """Return a function of `jax.jit` that takes its programs from here; it consumes the arguments in `donate`."""
+        compiled: dict[object, Callable[..., Any]] = {}
+
+        def call(*args: Any) -> Any:
+            kind = (jax.tree.structure(args), tuple(map(_form, jax.tree.leaves(args))))
+            if kind not in compiled:
+                program = self.find(name, *args) or self.add(name, jitted, *args)
+                compiled[kind] = jitted if program is None else program.lower(*args, donate=donate).compile()
+            return compiled[kind](*args)
+
+        return call
+
+    def _digest(self, name: str, args: Any) -> str:
+        leaves, structure = jax.tree.flatten(args)
+        return codec.sha256([repr(self._key), name, str(structure), [_form(leaf) for leaf in leaves]])
+
+    def _path(self, name: str, digest: str) -> Path:
+        return self._folder / f"{name}-{digest[:32]}{SUFFIX}"
+
+
+def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> LoweredPrograms | None:
+    """Return the stored programs of a configuration, next to JAX's cache of compiled programs.
+
+    The result is None without such a cache, for a run of several processes, and for a configuration with code of the
+    user or of an extra, since the key does not hold that code.
+
+    Args:
+        values: of the configuration, by key.
+        key: see `hmx.runs.programs.program_key`.
+    """
+    folder: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)
+    own = any(values[name] not in known for name, known in _BUILT_IN.items())
+    if not folder or own or jax.process_count() > 1:
+        return None
+    ordered = [sorted(part) if isinstance(part, frozenset) else part for part in key]
+    return LoweredPrograms(Path(folder), _surroundings(), *ordered)
+
+
+@cache
+def _code() -> str:
+    """Return the SHA-256 of the text of hmx."""
+    digest = hashlib.sha256()
+    folder = Path(hmx.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _surroundings() -> tuple[object, ...]:
+    """Return what every program depends on."""
+    device, settings = jax.devices()[0], jax.config.values
+    flags = {name: text for name, text in os.environ.items() if name.startswith(("XLA_", "LIBTPU_", "TF_", "NVIDIA_"))}
+    # An attribute has the value of the surrounding `with` block.
+    now = {name: repr(getattr(jax.config, name, value)) for name, value in settings.items()}
+    chosen = {name: text for name, text in now.items() if not name.startswith(_SETTINGS_OF_CACHES)}
+    return (
+        _code(), type(hmx.rl.__loader__), sys.version, versions(), jax.default_backend(), device.device_kind,
+        jax.device_count(), device.client.platform_version, sorted(flags.items()), sorted(chosen.items()),
+    )  # fmt: skip
+
+
+def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _form(leaf: Any) -> tuple[tuple[int, ...], str]:
+    return tuple(leaf.shape), str(leaf.dtype)
+
+
+def _described(tree: Any) -> JsonValue:
+    """Return a tree of shapes as JSON; a ValueError if it has other nodes than tuples, lists and dicts."""
+    match tree:
+        case None:
+            return None
+        case jax.ShapeDtypeStruct():
+            return {"shape": list(tree.shape), "dtype": str(tree.dtype)}
+        case dict() if all(isinstance(name, str) for name in tree):
+            return {"dict": {name: _described(part) for name, part in tree.items()}}
+        case tuple() | list():
+            kind = type(tree)
+            return {"class": [kind.__module__, kind.__qualname__], "items": [_described(part) for part in tree]}
+        case _:
+            raise ValueError(f"{type(tree)} in the results of a program")
+
+
+def _shapes_from(data: Any) -> Any:
+    """Invert `_described`; a ValueError or another error of wrong data if that is not possible."""
+    if data is None:
+        return None
+    if "dict" in data:
+        return {name: _shapes_from(part) for name, part in data["dict"].items()}
+    if "class" not in data:
+        return jax.ShapeDtypeStruct(tuple(map(int, data["shape"])), _dtype(data["dtype"]))
+    module, name = data["class"]
+    items = [_shapes_from(part) for part in data["items"]]
+    kind = getattr(sys.modules.get(module), name)  # nothing is imported because a file names it
+    if kind in (tuple, list):
+        return kind(items)
+    if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
+        raise ValueError(f"{name} is no named tuple")
+    return kind(*items)
+
+
+@cache
+def _dtype(text: str) -> Any:
+    """Return the data type of that name, also that of keys."""
+    for kind in _KEY_KINDS if text.startswith("key") else ():
+        dtype = jax.eval_shape(lambda kind=kind: jax.random.key(0, impl=kind)).dtype
+        if str(dtype) == text:
+            return dtype
+    return jax.numpy.dtype(text)
