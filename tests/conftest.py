@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.metadata
@@ -11,6 +12,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ def _machine() -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
+_DAY = 86400.0  # seconds
 _cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 # Read by JAX when it is first imported, by this process and by the ones that tests start.
@@ -81,6 +84,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--slurm", action="store_true", help="Run the tests that submit jobs to the SLURM of this machine."
     )
     parser.addoption("--faults", type=int, default=4, help="Calls to the file system to fail, per command; 0 for all.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Delete lowered programs of older versions of hmx: every change of its text leads to new ones."""
+    if hasattr(config, "workerinput"):
+        return
+    for path in Path(os.environ["JAX_COMPILATION_CACHE_DIR"]).glob("*.lowered"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > _DAY:
+                path.unlink()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
