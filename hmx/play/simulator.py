@@ -59,8 +59,10 @@ class Simulator:
         self.env, self.seed, self.position = env, seed, position
         self.actions: list[int] = []  # of the current game
         self._first = None if position is None else from_dict(position, rules)
-        functions = _functions(env, weights, rules)
-        self._run = functions if programs is None else _Functions(*map(programs.reuse, _Functions._fields, functions))
+        self._run = _functions(env, weights, rules)
+        if programs is not None:
+            stored = {name: programs.reuse(name, jitted) for name, jitted in self._run._asdict().items()}
+            self._run = _Functions(**stored)
         self._state: State
         self._max_steps = env.max_steps
         self._policy = policy

@@ -118,7 +118,7 @@ def chunk_shapes(algorithm: Algorithm, state: TrainState, length: int) -> tuple[
 
 
 def _facts(chunk: Chunk, traced: jax.stages.Traced, num_leaves: int) -> dict[str, JsonValue]:
-    """Return what a process needs to know of a chunk that it has not traced."""
+    """Describe a chunk for a process that does not trace it."""
     return {
         "rows": [[row.name, row.kind.__name__, row.start, row.width] for row in chunk.rows],
         "parameters": list(chunk.parameters),
@@ -156,7 +156,7 @@ def trace_chunk(
 
 def _chunk_function(
     algorithm: Algorithm, state: TrainState, length: int, num_seeds: int, on_nonfinite: OnNonFinite, mesh: Mesh | None
-) -> tuple[Chunk, Any]:
+) -> tuple[Chunk, jax.stages.Wrapped]:
     """Return a chunk and its function of `jax.jit`, `(state, hypers, n) -> ChunkResult`; see `trace_chunk`."""
     chunk = Chunk.empty(num_seeds, length)
     chunk.parameters = parameter_names(state)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -156,11 +156,11 @@ def abstract_state(
     keys = jax.eval_shape(lambda: train_keys(seed, num_seeds))
     program = None if programs is None else programs.find(INIT, keys)
     state: TrainState
-    state = _init_function(algorithm, num_seeds).eval_shape(keys) if program is None else program.results
+    state = jax.eval_shape(_init_function(algorithm, num_seeds), keys) if program is None else program.results
     return state
 
 
-def _init_function(algorithm: Algorithm, num_seeds: int) -> Any:
+def _init_function(algorithm: Algorithm, num_seeds: int) -> jax.stages.Wrapped:
     return jax.jit(algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init))
 
 

@@ -28,6 +28,7 @@ from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS
 from hmx.records import atomic
 from hmx.records.meta import versions
 from hmx.records.plain import JsonValue
+from hmx.types import Array
 
 SUFFIX = ".lowered"
 _SETTINGS_OF_CACHES = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
@@ -35,6 +36,8 @@ _BUILT_IN = {"algo.name": ALGORITHMS, "env.id": ENV_IDS, "net.kind": NET_KINDS}
 _KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 Facts = Mapping[str, JsonValue]
+Tree = Any  # of arrays, or of their shapes
+Function = Callable[..., Any]
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError)
 
 
@@ -46,19 +49,19 @@ class LoweredProgram(NamedTuple):
     results: Any  # tree of `jax.ShapeDtypeStruct`
     facts: Facts
 
-    def lower(self, *args: Any, donate: Sequence[int] = ()) -> jax.stages.Lowered:
+    def lower(self, *args: Tree, donate: Sequence[int] = ()) -> jax.stages.Lowered:
         """Lower it for arguments, or their shapes; the program consumes the arguments in `donate`."""
         structure = jax.tree.structure(self.results)
         call: Any = self._exported(args).call
 
-        def run(*given: Any) -> Any:
+        def run(*given: Tree) -> Tree:
             return jax.tree.unflatten(structure, call(*jax.tree.leaves(given)))
 
         debug_key_reuse: Any = jax.debug_key_reuse
         with debug_key_reuse(False):  # keys were checked when the program was traced
             return jax.jit(run, donate_argnums=tuple(donate)).lower(*args)
 
-    def _exported(self, args: Any) -> jax.export.Exported:
+    def _exported(self, args: Tree) -> jax.export.Exported:
         """Return the program as `jax.export` takes it.
 
         `jax.export` can read only what it wrote itself, which needs the package flatbuffers and knows no named tuples.
@@ -87,7 +90,7 @@ class LoweredPrograms:
         """Return programs that depend on more than these."""
         return LoweredPrograms(self._folder, *self._key, *key)
 
-    def find(self, name: str, *args: Any) -> LoweredProgram | None:
+    def find(self, name: str, *args: Tree) -> LoweredProgram | None:
         """Return the program of that name for arguments, or shapes, like these; None without an intact entry."""
         digest = self._digest(name, args)
         try:
@@ -102,7 +105,9 @@ class LoweredPrograms:
         except _UNREADABLE:
             return None
 
-    def add(self, name: str, jitted: Any, *args: Any, facts: Facts | None = None) -> LoweredProgram | None:
+    def add(
+        self, name: str, jitted: jax.stages.Wrapped, *args: Tree, facts: Facts | None = None
+    ) -> LoweredProgram | None:
         """Lower a function of `jax.jit`, and store it for arguments, or shapes, like these.
 
         The result is that of `find`, also where the entry cannot be written. It is None if the program cannot be
@@ -111,7 +116,8 @@ class LoweredPrograms:
         shapes: Any = jax.tree.map(_shape_of, args)
         try:
             exported = jax.export.export(jitted)(*shapes)
-            results = jax.tree.unflatten(exported.out_tree, [_shape_of(aval) for aval in exported.out_avals])
+            leaves = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.out_avals]
+            results = jax.tree.unflatten(exported.out_tree, leaves)
             described = _described(results)
             structure: Any = exported.out_tree
             if jax.tree.structure(_shapes_from(described)) != structure:
@@ -131,11 +137,11 @@ class LoweredPrograms:
             atomic.write_bytes(self._path(name, digest), checksum + b"\n" + content)
         return program
 
-    def reuse(self, name: str, jitted: Any, donate: Sequence[int] = ()) -> Callable[..., Any]:
+    def reuse(self, name: str, jitted: jax.stages.Wrapped, donate: Sequence[int] = ()) -> Function:
         """Return a function of `jax.jit` that takes its programs from here; it consumes the arguments in `donate`."""
-        compiled: dict[object, Callable[..., Any]] = {}
+        compiled: dict[object, Function] = {}
 
-        def call(*args: Any) -> Any:
+        def call(*args: Tree) -> Tree:
             kind = (jax.tree.structure(args), tuple(map(_form, jax.tree.leaves(args))))
             if kind not in compiled:
                 program = self.find(name, *args) or self.add(name, jitted, *args)
@@ -144,7 +150,7 @@ class LoweredPrograms:
 
         return call
 
-    def _digest(self, name: str, args: Any) -> str:
+    def _digest(self, name: str, args: Tree) -> str:
         leaves, structure = jax.tree.flatten(args)
         return codec.sha256([repr(self._key), name, str(structure), [_form(leaf) for leaf in leaves]])
 
@@ -181,7 +187,7 @@ def _code() -> str:
 
 
 def _surroundings() -> tuple[object, ...]:
-    """Return what every program depends on."""
+    """List the facts that every program depends on."""
     device, settings = jax.devices()[0], jax.config.values
     flags = {name: text for name, text in os.environ.items() if name.startswith(("XLA_", "LIBTPU_", "TF_", "NVIDIA_"))}
     # An attribute has the value of the surrounding `with` block.
@@ -193,15 +199,15 @@ def _surroundings() -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
+def _shape_of(leaf: Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-def _form(leaf: Any) -> tuple[tuple[int, ...], str]:
+def _form(leaf: Array | jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], str]:
     return tuple(leaf.shape), str(leaf.dtype)
 
 
-def _described(tree: Any) -> JsonValue:
+def _described(tree: Tree) -> JsonValue:
     """Return a tree of shapes as JSON; a ValueError if it has other nodes than tuples, lists and dicts."""
     match tree:
         case None:
@@ -217,7 +223,7 @@ def _described(tree: Any) -> JsonValue:
             raise ValueError(f"{type(tree)} in the results of a program")
 
 
-def _shapes_from(data: Any) -> Any:
+def _shapes_from(data: Any) -> Tree:
     """Invert `_described`; a ValueError or another error of wrong data if that is not possible."""
     if data is None:
         return None
@@ -231,7 +237,7 @@ def _shapes_from(data: Any) -> Any:
     if kind in (tuple, list):
         return kind(items)
     if not (isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        raise ValueError(f"{name} is no named tuple")
+        raise ValueError(f"{name} is not a named tuple")
     return kind(*items)
 
 
