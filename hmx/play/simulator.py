@@ -59,7 +59,7 @@ class Simulator:
         self.env, self.seed, self.position = env, seed, position
         self.actions: list[int] = []  # of the current game
         self._first = None if position is None else from_dict(position, rules)
-        self._run = _functions(env, weights, rules)
+        self._run = _compiled(env, weights, rules)
         if programs is not None:
             stored = {name: programs.reuse(name, jitted) for name, jitted in self._run._asdict().items()}
             self._run = _Functions(**stored)
@@ -153,7 +153,7 @@ class Simulator:
         )
 
 
-def _functions(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:
+def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:
     @jax.jit
     def look(state: State, steps: Array) -> tuple[HackMatrixState, Array, Array]:
         words = packed(state).T[:, None]

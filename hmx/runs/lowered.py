@@ -105,17 +105,16 @@ class LoweredPrograms:
         except _UNREADABLE:
             return None
 
-    def add(
-        self, name: str, jitted: jax.stages.Wrapped, *args: Tree, facts: Facts | None = None
-    ) -> LoweredProgram | None:
+    def add(self, name: str, jitted: Function, *args: Tree, facts: Facts | None = None) -> LoweredProgram | None:
         """Lower a function of `jax.jit`, and store it for arguments, or shapes, like these.
 
         The result is that of `find`, also where the entry cannot be written. It is None if the program cannot be
         stored: if it has side effects or uses several devices, or if its results are not plain tuples and dicts.
         """
         shapes: Any = jax.tree.map(_shape_of, args)
+        function: Any = jitted
         try:
-            exported = jax.export.export(jitted)(*shapes)
+            exported = jax.export.export(function)(*shapes)
             leaves = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.out_avals]
             results = jax.tree.unflatten(exported.out_tree, leaves)
             described = _described(results)
@@ -137,7 +136,7 @@ class LoweredPrograms:
             atomic.write_bytes(self._path(name, digest), checksum + b"\n" + content)
         return program
 
-    def reuse(self, name: str, jitted: jax.stages.Wrapped, donate: Sequence[int] = ()) -> Function:
+    def reuse(self, name: str, jitted: Function, donate: Sequence[int] = ()) -> Function:
         """Return a function of `jax.jit` that takes its programs from here; it consumes the arguments in `donate`."""
         compiled: dict[object, Function] = {}
 
