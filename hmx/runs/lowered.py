@@ -172,7 +172,9 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
     if not folder or own or jax.process_count() > 1:
         return None
     ordered = [sorted(part) if isinstance(part, frozenset) else part for part in key]
-    return LoweredPrograms(Path(folder), _surroundings(), *ordered)
+    with contextlib.suppress(OSError):  # the text of hmx cannot be read
+        return LoweredPrograms(Path(folder), _surroundings(), *ordered)
+    return None
 
 
 @cache
