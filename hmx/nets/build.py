@@ -103,13 +103,15 @@ class Net(NamedTuple):
 
 
 def net_kind(cfg: NetConfig, spec: ObsSpec) -> Kind:
-    """Return the kind of network; `auto` decides by what the observation shows.
+    """Return the kind of network; `auto` is `cells` if the observation shows them, else `mlp`.
+
+    A new run on images has `cnn` in its own configuration, so `auto` keeps its meaning for older runs.
 
     Raises:
         HmxError: the observation has no cells, or is not an image.
     """
     if cfg.kind == "auto":
-        return "cells" if spec.cells is not None else "cnn" if is_image(spec.obs_shape) else "mlp"
+        return "cells" if spec.cells is not None else "mlp"
     if cfg.kind == "cells" and spec.cells is None:
         raise HmxError(f"net.kind = cells reads a board cell by cell, but {spec.id} shows none", "use net.kind = mlp")
     if cfg.kind == "cnn" and not is_image(spec.obs_shape):
@@ -122,7 +124,7 @@ def net_kind(cfg: NetConfig, spec: ObsSpec) -> Kind:
 def features(kind: Kind, spec: ObsSpec, obs: Array, rows: int) -> Any:
     """Return the input of the first layer: `[rows, F]`, scalars and cells for `cells`, `[rows, H, W, C]` for `cnn`.
 
-    Bytes are scaled to the range from 0 to 1.
+    Bytes of images are scaled to the range from 0 to 1 for `cnn`.
 
     Args:
         kind: of the network.
@@ -135,9 +137,9 @@ def features(kind: Kind, spec: ObsSpec, obs: Array, rows: int) -> Any:
         return spec.cells(flat)
     decoded = flat if spec.decode is None else spec.decode(flat)
     numbers = decoded.astype(jnp.float32)
-    if decoded.dtype == jnp.uint8:
-        numbers = numbers / 255.0
-    return numbers if kind == "cnn" else numbers.reshape(rows, -1)
+    if kind != "cnn":
+        return numbers.reshape(rows, -1)
+    return numbers / 255.0 if decoded.dtype == jnp.uint8 else numbers
 
 
 def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: float = 1.0) -> Net:

@@ -168,7 +168,9 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
     """
     manifest, wanted = records.read_manifest(path), describe(abstract)
     migrated = migrate(manifest, wanted)
-    problems = records.leaf_differences((*migrated.leaves.values(), *migrated.zeros), wanted)
+    images = _images(migrated, wanted)
+    leaves_now = [images.get(leaf.path, leaf) for leaf in migrated.leaves.values()]
+    problems = records.leaf_differences((*leaves_now, *migrated.zeros), wanted)
     if problems:
         more = [f"and {len(problems) - 8} more"] if len(problems) > 8 else []
         message = "\n  ".join([f"checkpoint {path} does not fit this configuration:", *problems[:8], *more])
@@ -176,10 +178,14 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         raise DoesNotFit(message, hint, ExitCode.ARTEFACT)
     forms = host_forms(abstract)
     zeros = {leaf.path: np.zeros(*forms[leaf.path]) for leaf in migrated.zeros}
-    saved = {path: forms[leaf.path] for path, leaf in migrated.leaves.items()}
+    saved = {
+        path: Form(leaf.shape, np.dtype(leaf.dtype)) if leaf.path in images else forms[leaf.path]
+        for path, leaf in migrated.leaves.items()
+    }
     try:
         arrays = interruptible(lambda: _read_arrays(path / ARRAYS, saved))
         leaves = {migrated.leaves[name].path: array for name, array in arrays.items()}
+        leaves |= {path: leaves[path].reshape(image.shape).astype(image.dtype) for path, image in images.items()}
         return from_host({**leaves, **zeros}, abstract)
     except Exception as error:  # orbax and tensorstore raise many kinds of errors on damaged files
         hint = "another checkpoint of the run may be intact; `hmx resume` uses the newest intact one"
@@ -320,6 +326,18 @@ def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
     saved = {leaf.path for leaf in leaves.values()}
     absent = [leaf for leaf in wanted if leaf.path not in saved]
     return Migrated(leaves, tuple(leaf for leaf in absent if leaf.path in added or _is_optional(leaf.path)))
+
+
+def _images(migrated: Migrated, wanted: Sequence[Leaf]) -> dict[str, Leaf]:
+    """Return the leaves that are images now; earlier versions stored observations as vectors of float32."""
+    known = {leaf.path: leaf for leaf in wanted}
+    pairs = [(leaf, known[leaf.path]) for leaf in migrated.leaves.values() if leaf.path in known]
+    return {
+        now.path: now
+        for old, now in pairs
+        if now.path.startswith("actors/") and now.path.endswith("obs")
+        if len(now.shape) == len(old.shape) + 2 and math.prod(now.shape) == math.prod(old.shape)
+    }
 
 
 def _is_optional(path: str) -> bool:

@@ -21,7 +21,7 @@ from hmx.config.fields import replace, values_of
 from hmx.config.files import Unreadable, read_plain
 from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.envs.registry import build_env, sizes_of
 from hmx.errors import counted
 from hmx.records import atomic
@@ -34,6 +34,7 @@ from hmx.registry.check import check
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import exists, find_source, known_sizes
 from hmx.registry.load import DEFAULT
+from hmx.registry.observations import is_image
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices
@@ -61,7 +62,6 @@ from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, w
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 
-_SHARED = "net.shared_torso"
 _SHOWN_LINES = 12  # of the difference between two versions of an environment
 _MAX_COMPARED = 1 << 16  # bytes of each version: the time of a comparison grows faster than its size
 
@@ -121,8 +121,8 @@ def build_and_check(
         sizes: of the environment, if the configuration was checked with them; None if it was not checked.
 
     Returns:
-        The configuration with every option that the user's code declares, and the environment. Policy and value have
-        separate networks, unless configured otherwise, where the value reads more than the policy.
+        The configuration with every option that the user's code declares, and the environment. Unless configured
+        otherwise, images are read by a `cnn`, and policy and value have separate networks where the value reads more.
 
     Raises:
         HmxError: see `open_session`.
@@ -133,11 +133,17 @@ def build_and_check(
     cfg = complete_options(cfg)
     env, complete = build_env(cfg.env, cfg.reward)
     cfg = dataclasses.replace(cfg, env=complete)
-    if env.spec.value_only and origins is not None and origins.get(_SHARED) == DEFAULT:
-        cfg = replace(cfg, {_SHARED: False})
+    chosen = {} if origins is None else _suited(env.spec)
+    cfg = replace(cfg, {key: value for key, value in chosen.items() if origins and origins.get(key) == DEFAULT})
     if sizes is None and known is None:
         check(cfg, sizes_of(env), origins)
     return cfg, env
+
+
+def _suited(spec: EnvSpec) -> dict[str, object]:
+    """Return the options of a network that suit the observations better than the defaults."""
+    kind = {"net.kind": "cnn"} if is_image(spec.obs_shape) else {}
+    return {**kind, **({"net.shared_torso": False} if spec.value_only else {})}
 
 
 def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Session:

@@ -20,6 +20,7 @@ from hmx.registry import user_code
 from hmx.registry.check import warnings
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
+from hmx.runs.session import _suited
 
 GAME = """
 from dataclasses import dataclass
@@ -160,6 +161,7 @@ def test_an_image_keeps_its_form():
     walk = check_env(env)
     assert (env.spec.obs_shape, walk.first.obs.dtype, walk.first.obs.shape[2:]) == ((4, 5, 2), np.uint8, (4, 5, 2))
     assert sizes_of(env).image and not sizes_of(env).value_only
+    assert _suited(env.spec) == {"net.kind": "cnn"}
 
 
 def test_own_options_are_typed_checked_and_stored():

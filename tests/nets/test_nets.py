@@ -123,7 +123,8 @@ def test_policy_only_features_do_not_change_the_value():
     ],
 )
 def test_images_are_read_by_convolutions_that_fit_their_size(side, dtype, kernels):
-    net = make_net(NetConfig(hidden=(8,), init="lecun_uniform"), Spec(obs_shape=(side, side, 2), obs_dtype=dtype))
+    cfg = NetConfig(kind="cnn", hidden=(8,), init="lecun_uniform")
+    net = make_net(cfg, Spec(obs_shape=(side, side, 2), obs_dtype=dtype))
     params = net.init(jax.random.key(0))
     assert [layer["kernel"].shape for _, layer in sorted(params["torso_conv"].items())] == kernels
     obs = jax.random.bits(jax.random.key(1), (3, side, side, 2), jnp.uint8).astype(dtype)
@@ -141,6 +142,11 @@ def test_the_convolution_of_the_cpu_equals_that_of_xla(monkeypatch, size, side, 
     here = convolve(x, kernel, stride)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     np.testing.assert_allclose(here, convolve(x, kernel, stride), rtol=1e-4, atol=1e-4)
+
+
+def test_auto_keeps_its_meaning_on_images_for_older_runs():
+    net = make_net(NetConfig(hidden=(8,)), Spec(obs_shape=(4, 5, 2)))
+    assert net.init(jax.random.key(0))["torso"]["dense_0"]["kernel"].shape == (40, 8)
 
 
 def test_a_cnn_refuses_observations_without_three_axes():

@@ -69,6 +69,15 @@ def test_metrics_of_first_episodes_may_be_added_and_removed(tmp_path: Path) -> N
     assert same(back, {"actors": {"first": {"kept": jnp.ones(2), "new": jnp.zeros(4)}}})
 
 
+def test_images_that_were_stored_as_vectors_are_read(tmp_path: Path) -> None:
+    image = jnp.arange(2 * 3 * 4 * 5).reshape(2, 1, 3, 4, 5) % 2 == 0
+    vectors = {"actors": {"obs": image.reshape(2, 1, 60).astype(jnp.float32)}}
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(vectors), 1, keep=1)
+    assert same(checkpoint.restore(path, {"actors": {"obs": jnp.zeros_like(image)}}), {"actors": {"obs": image}})
+    with pytest.raises(HmxError, match="does not fit"):
+        checkpoint.restore(path, {"actors": {"obs": jnp.zeros((2, 1, 3, 4, 6))}})
+
+
 def test_differing_leaves_are_named(tmp_path: Path) -> None:
     path = checkpoint.write(
         tmp_path,
