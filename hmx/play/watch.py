@@ -103,6 +103,7 @@ def watch(
             session = open_session(cfg, paths)
             state = restored_state(session, paths, checkpoint, warn)
             made, policy = session.env, agent_policy(session, state, greedy, search)
+            programs = None if session.lowered is None else session.lowered.part("game")
         if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)
         if made.spec.simulator is None:
