@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import Env, EnvSpec, EnvState, SearchStep
 from hmx.errors import HmxError
 from hmx.registry.algorithms import find_algorithm
 from hmx.rl import distributions
@@ -75,6 +75,14 @@ def make_act(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int |
     return make_search(algorithm, env, cfg, num_simulations, greedy)
 
 
+def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, SearchStep]:
+    """Step as `env.play` does, or else with `env.step`."""
+    if env.play is not None:
+        return env.play(state, action, keys)
+    state, seen = env.step(state, action, keys)
+    return state, SearchStep(seen.obs, seen.legal, seen.reward, seen.terminated | seen.truncated)
+
+
 def make_search(
     algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int, greedy: bool = False, training: bool = False
 ) -> SearchAct:
@@ -112,10 +120,9 @@ def make_search(
         return Judged(log_probs, decision.value[:, 0], _Position(env_state, carry))
 
     def simulate(state: TrainState, key: Key, action: Array, at: _Position) -> Simulated:
-        env_state, seen = env.step(at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
-        ended = seen.terminated | seen.truncated
-        after = judge(state, env_state, at.carry, seen.obs, seen.legal, ended)
-        return Simulated(seen.reward[:, 0] * reward_scale, jnp.where(ended, 0.0, gamma), after)
+        env_state, seen = play(env, at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
+        after = judge(state, env_state, at.carry, seen.obs, seen.legal, seen.ended)
+        return Simulated(seen.reward[:, 0] * reward_scale, jnp.where(seen.ended, 0.0, gamma), after)
 
     def act(
         state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key

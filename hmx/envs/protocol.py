@@ -71,6 +71,15 @@ class EnvSpec(NamedTuple):
     action_quantities: tuple[Quantity, ...] = ()  # those of a continuous action; -1 and 1 stand for the limits
 
 
+class SearchStep(NamedTuple):
+    """A step as a search sees it."""
+
+    obs: Array  # [E, A, ...]
+    legal: Array  # bool [E, A, num_actions]
+    reward: Array  # [E, A]
+    ended: Array  # bool [E]: the step ended the episode; what follows has no meaning
+
+
 class Env(NamedTuple):
     """An environment, natively batched.
 
@@ -79,11 +88,15 @@ class Env(NamedTuple):
 
     Actions are `[E, A]` int32, or `[E, A, action_dim]` float32 in [-1, 1], which the environment scales to its own
     limits; numbers beyond count as the nearest limit. Legal actions are then `[E, A, 0]`.
+
+    `play(state, action, keys)` is a cheaper `step` for a search, if there is one: the same keys lead to the same state,
+    but no new episode starts.
     """
 
     spec: EnvSpec
     reset: Callable[[Key], tuple[EnvState, Timestep]]
     step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
+    play: Callable[[EnvState, Array, Key], tuple[EnvState, SearchStep]] | None = None
 
 
 class Planned(NamedTuple):

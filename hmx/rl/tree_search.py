@@ -104,20 +104,21 @@ def search(
     def best(visits: Array, rise: Array, turn: Array) -> Array:
         """Return the best of the root's actions that have been tried `turn` times."""
         score = gumbel + root.log_probs + rise
-        return jnp.where(legal & (visits == turn[:, None]), score, -jnp.inf).argmax(-1)
+        return first_highest(jnp.where(legal & (visits == turn[:, None]), score, -jnp.inf))
 
     def grow(tree: _Tree, now: tuple[Array, Key, Array]) -> tuple[_Tree, None]:
         node, key, turns = now
         parent, action = _descend(tree, best(*tried(tree)[:2], turns[considered]), scale)
-        tree = _attach(tree, node, parent, action, simulate(key, action, pick(tree.position, parent)))
+        at = _moved(jax.tree.map(lambda leaf: leaf[parent, lanes], tree.position), 0, axes)
+        simulated = simulate(key, action, at)
+        after = simulated.after._replace(position=_moved(simulated.after.position, axes, 0))
+        tree = _attach(tree, node, parent, action, simulated._replace(after=after))
         return _back_up(tree, node), None
 
-    stored = jax.tree.map(lambda axis: axis + 1 if axis >= 0 else axis, axes)  # the axis of nodes comes first
-    pick: Callable[[Any, Array], Any] = jax.vmap(
-        lambda position, node: jax.tree.map(lambda leaf: leaf[node], position), (stored, 0), axes
-    )
+    lanes = jnp.arange(legal.shape[0])
     nodes, keys = jnp.arange(1, num_simulations + 1), jax.random.split(k_steps, num_simulations)
-    tree, _ = jax.lax.scan(grow, _plant(root, num_simulations + 1), (nodes, keys, table.T))
+    planted = _plant(root._replace(position=_moved(root.position, axes, 0)), num_simulations + 1)
+    tree, _ = jax.lax.scan(grow, planted, (nodes, keys, table.T))
     visits, rise, values = tried(tree)
     probs = distributions.probs(root.log_probs + rise, legal)
     return Found(best(visits, rise, visits.max(-1)), probs, (probs * values).sum(-1), visits)
@@ -139,6 +140,27 @@ def considered_visits(considered: int, num_simulations: int) -> list[int]:
         order += [tried + i for i in range(times) for _ in range(left)]
         tried, left = tried + times, max(2, left // 2)
     return order[:num_simulations]
+
+
+def first_highest(scores: Array) -> Array:
+    """Return the first of the highest scores in each row of `[E, A]`, int32 [E].
+
+    XLA on CPUs compares the pairs of score and index in `argmax` one by one, which takes eight times as long.
+    """
+    at = jnp.broadcast_to(jnp.arange(scores.shape[-1], dtype=jnp.int32), scores.shape)
+    while scores.shape[-1] > 1:
+        if scores.shape[-1] % 2:
+            scores = jnp.pad(scores, ((0, 0), (0, 1)), constant_values=-jnp.inf)
+            at = jnp.pad(at, ((0, 0), (0, 1)))
+        later = scores[:, 1::2] > scores[:, ::2]
+        scores = jnp.where(later, scores[:, 1::2], scores[:, ::2])
+        at = jnp.where(later, at[:, 1::2], at[:, ::2])
+    return at[:, 0]
+
+
+def _moved(position: Any, source: Any, target: Any) -> Any:
+    """Return positions with the axis of the batch elsewhere; `source` and `target` are axes as for `jax.vmap`."""
+    return jax.vmap(lambda position: position, (source,), target)(position)
 
 
 def _plant(root: Judged, num_nodes: int) -> _Tree:
@@ -192,7 +214,7 @@ def _descend(tree: _Tree, action: Array, scale: Scale) -> tuple[Array, Array]:
         child, log_probs = tree.child[node, lanes], tree.log_probs[node, lanes]
         visits, values = _children(tree, child, log_probs, tree.judged[node, lanes])
         improved = jax.nn.softmax(log_probs + scale(values, visits.max(-1, keepdims=True)))
-        behind = (improved - visits / (1.0 + visits.sum(-1, keepdims=True))).argmax(-1)
+        behind = first_highest(improved - visits / (1.0 + visits.sum(-1, keepdims=True)))
         action = jnp.where(moves, behind, action)
         return node, action, jnp.where(moves, child[lanes, action], 0)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.rl.tree_search import Judged, Simulated, considered_visits, search
+from hmx.rl.tree_search import Judged, Simulated, considered_visits, first_highest, search
 
 ACTIONS, CODES, LANES = 6, 4096, 64
 SEARCH_COST = Path(__file__).parents[2] / "benchmarks" / "search_cost.py"
@@ -66,6 +66,13 @@ def test_search_equals_the_reference_implementation(seed, num_simulations, max_c
     np.testing.assert_array_equal(ours.action, theirs.action)
     np.testing.assert_allclose(ours.probs, theirs.probs, rtol=2e-4, atol=1e-6)
     np.testing.assert_allclose(ours.value, theirs.value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("actions", [1, 2, 5, 28])
+def test_first_of_equal_scores_is_the_highest(actions):
+    scores = np.random.default_rng(0).integers(0, 3, (50, actions)).astype(np.float32)
+    scores[0] = -np.inf
+    np.testing.assert_array_equal(first_highest(jnp.asarray(scores)), scores.argmax(-1))
 
 
 def test_visits_follow_sequential_halving():

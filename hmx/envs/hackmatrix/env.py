@@ -23,11 +23,16 @@ from hmx.envs.hackmatrix.rules.play import advance, fresh, random_words
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.state import where
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
-from hmx.envs.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec, SearchStep
 from hmx.types import Array, Key, Timestep
 
 ACTION_GROUPS = (("move", 0, SIPHON), ("siphon", SIPHON, FIRST_PROGRAM), ("program", FIRST_PROGRAM, NUM_ACTIONS))
 PROGRAM_KEYS = tuple(p.name.replace("+", "_plus").replace("-", "_") for p in PROGRAMS)
+
+
+# Traced once, although two kinds of steps use them.
+_advance = jax.jit(advance, static_argnames="rules")
+_populate = jax.jit(populate, static_argnames="rules")
 
 
 class HackMatrixState(NamedTuple):
@@ -93,8 +98,9 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         redrawn=_redrawn,
     )
     step = partial(_step, rules=rules, weights=weights, observe=observe, spec=spec)
+    play = partial(_play, rules=rules, weights=weights, observe=observe, spec=spec)
     # A program that steps in several places, as a search does, then contains the thousands of operations once.
-    return Env(spec, jax.jit(reset), jax.jit(step))
+    return Env(spec, jax.jit(reset), jax.jit(step), jax.jit(play))
 
 
 def _reset(
@@ -127,9 +133,9 @@ def _step(
     spec: EnvSpec,
 ) -> tuple[HackMatrixState, Timestep]:
     words, fresh_words = random_words(keys)
-    played = advance(state.game, action[:, 0], words, rules, state.legal)
+    played = _advance(state.game, action[:, 0], words, rules, state.legal)
     steps = state.steps + 1
-    truncated = (steps >= spec.max_steps) & ~played.done if spec.max_steps else jnp.zeros_like(played.done)
+    truncated = _truncated(spec, steps, played.done)
     done = played.done | truncated
     terms = reward_terms(played.events, played.state, weights)
 
@@ -143,7 +149,7 @@ def _step(
         occ = jax.tree.map(lambda a, b: jnp.where(restarted, a, b), nothing, played.occupied)
         needed = jnp.where(last != 0, done | played.entered, cut)
         drawn = jnp.where(restarted[None], fresh_words, words)
-        return _Stage(*populate(where(restarted, new, ended), needed, occ, drawn, rules)), stages[0]
+        return _Stage(*_populate(where(restarted, new, ended), needed, occ, drawn, rules)), stages[0]
 
     def look(last: Array, views: tuple[_View, _View]) -> tuple[_View, _View]:
         seen = jax.tree.map(lambda a, b: jnp.where(last != 0, a, b), now, final)
@@ -173,6 +179,32 @@ def _step(
         info,
     )
     return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
+
+
+def _play(
+    state: HackMatrixState,
+    action: Array,
+    keys: Key,
+    rules: Rules,
+    weights: RewardWeights,
+    observe: Callable[[State], Array],
+    spec: EnvSpec,
+) -> tuple[HackMatrixState, SearchStep]:
+    words, _ = random_words(keys)
+    played = _advance(state.game, action[:, 0], words, rules, state.legal)
+    steps = state.steps + 1
+    truncated = _truncated(spec, steps, played.done)
+    reward = _total(reward_terms(played.events, played.state, weights))
+    history = played.state.history
+    ended = played.state._replace(history=history[:0])
+    game, occ, _ = _populate(ended, played.entered & ~truncated, played.occupied, words, rules)
+    legal = legal_word(game, occ)
+    after = HackMatrixState(game._replace(history=history), steps, legal)
+    return after, SearchStep(observe(game), _mask(legal), reward, played.done | truncated)
+
+
+def _truncated(spec: EnvSpec, steps: Array, done: Array) -> Array:
+    return (steps >= spec.max_steps) & ~done if spec.max_steps else jnp.zeros_like(done)
 
 
 def _mask(legal: Array) -> Array:

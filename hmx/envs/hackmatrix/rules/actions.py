@@ -15,6 +15,8 @@ from hmx.envs.hackmatrix.rules.siphon import missed, reduce_spawns, siphon
 from hmx.envs.hackmatrix.rules.state import C, E, Rules, State, T, blocks, layer, with_layers
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, PROGRAMS, SIPHON, P
 
+_LANES = 8
+
 
 class Outcome(NamedTuple):
     """The effects of an action, all [B]."""
@@ -131,7 +133,9 @@ def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[St
     program = jnp.where(action >= FIRST_PROGRAM, action - FIRST_PROGRAM, -1)
     reset_wasted = (program == P.RESET) & (state.hp == 2)
 
-    missed_credits, missed_energy = (jnp.where(siphons, m, 0) for m in missed(state))
+    none = jnp.zeros_like(state.hp)
+    lanes = min(none.shape[0], max(_LANES, none.shape[0] // 8))
+    missed_credits, missed_energy = roster.for_few(siphons, lanes, missed, state, (none, none))
     t_hit, e_hit, found = _target(state, direction)
     state, kills = _strike(state, t_hit, e_hit, stun=rules.name != "closed")
     state, data_siphon, at_exit = _walk(state, direction, (direction >= 0) & ~found)
