@@ -90,9 +90,9 @@ def fork(
     if not group.is_coordinator:
         enable_cache()
         return worker_result(group)
+    warning = enable_cache()  # before the programs in it are used
     opened = _open(find_run(run, root), request, changes or {})
     cfg, restored = opened.session.cfg, opened.restored
-    warning = enable_cache()
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(opened.parent))
     with RunLock(paths):
         with _deleted_on_failure(paths), writing("the run folder", paths.folder):

@@ -118,8 +118,8 @@ def resume_locked(
 
     `programs` are those of earlier runs, which are used where they fit.
     """
+    warning = enable_cache()  # before the programs in it are used
     opened = _open(paths, changes, programs)
-    warning = enable_cache()
     with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
         meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
     sink_group = make_sinks(opened.session.cfg.run, paths, sinks)
