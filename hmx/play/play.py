@@ -84,7 +84,8 @@ def perform(
 ) -> None:
     """Let a person play until q; `leave` is called at the end of every game that has a move."""
     console = Console(highlight=False)
-    note, advice, advised = "", "", None
+    note = advice = ""
+    advised = None  # the frame that the advice is for
     with keyboard, _leaving(game, leave):
         while True:
             frame = game.frame

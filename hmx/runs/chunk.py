@@ -93,15 +93,16 @@ def compile_chunk(
 ) -> Chunk:
     """Compile a chunk; arguments as of `trace_chunk`. It is not traced if it is one of the stored `programs`."""
     shapes = chunk_shapes(algorithm, state, length)
-    program = None if programs is None or mesh is not None else programs.find(PROGRAM, *shapes)
+    if mesh is not None:
+        programs = None  # stored programs are for one device
+    program = None if programs is None else programs.find(PROGRAM, *shapes)
     if program is None:
         chunk, function = _chunk_function(algorithm, state, length, num_seeds, on_nonfinite, mesh)
         with on_devices(mesh), key_checks(num_seeds):
             traced = function.trace(*shapes)
-            if programs is not None and mesh is None:
-                program = programs.add(
-                    PROGRAM, function, *shapes, facts=_facts(chunk, traced, len(jax.tree.leaves(state)))
-                )
+            if programs is not None:
+                facts = _facts(chunk, traced, len(jax.tree.leaves(state)))
+                program = programs.add(PROGRAM, function, *shapes, facts=facts)
             lowered = traced.lower() if program is None else program.lower(*shapes, donate=[0])
     else:
         chunk = _chunk_of(program.facts, length, num_seeds)

@@ -133,8 +133,8 @@ def build_and_check(
     cfg = complete_options(cfg)
     env, complete = build_env(cfg.env, cfg.reward)
     cfg = dataclasses.replace(cfg, env=complete)
-    chosen = {} if origins is None else _suited(env.spec)
-    cfg = replace(cfg, {key: value for key, value in chosen.items() if origins and origins.get(key) == DEFAULT})
+    if origins is not None:
+        cfg = replace(cfg, {key: value for key, value in _suited(env.spec).items() if origins.get(key) == DEFAULT})
     if sizes is None and known is None:
         check(cfg, sizes_of(env), origins)
     return cfg, env
@@ -142,8 +142,12 @@ def build_and_check(
 
 def _suited(spec: EnvSpec) -> dict[str, object]:
     """Return the options of a network that suit the observations better than the defaults."""
-    kind = {"net.kind": "cnn"} if is_image(spec.obs_shape) else {}
-    return {**kind, **({"net.shared_torso": False} if spec.value_only else {})}
+    suited: dict[str, object] = {}
+    if is_image(spec.obs_shape):
+        suited["net.kind"] = "cnn"
+    if spec.value_only:
+        suited["net.shared_torso"] = False
+    return suited
 
 
 def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Session:

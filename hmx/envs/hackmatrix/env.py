@@ -19,7 +19,7 @@ from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Event
 from hmx.envs.hackmatrix.rules.enemies import Occupied
 from hmx.envs.hackmatrix.rules.generate import later_game, populate
 from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
-from hmx.envs.hackmatrix.rules.play import advance, fresh, random_words
+from hmx.envs.hackmatrix.rules.play import TurnResult, advance, fresh, random_words
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.state import where
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
@@ -133,9 +133,7 @@ def _step(
     spec: EnvSpec,
 ) -> tuple[HackMatrixState, Timestep]:
     words, fresh_words = random_words(keys)
-    played = _advance(state.game, action[:, 0], words, rules, state.legal)
-    steps = state.steps + 1
-    truncated = _truncated(spec, steps, played.done)
+    played, steps, truncated = _turn(state, action, words, rules, spec)
     done = played.done | truncated
     terms = reward_terms(played.events, played.state, weights)
 
@@ -191,9 +189,7 @@ def _play(
     spec: EnvSpec,
 ) -> tuple[HackMatrixState, SearchStep]:
     words, _ = random_words(keys)
-    played = _advance(state.game, action[:, 0], words, rules, state.legal)
-    steps = state.steps + 1
-    truncated = _truncated(spec, steps, played.done)
+    played, steps, truncated = _turn(state, action, words, rules, spec)
     reward = _total(reward_terms(played.events, played.state, weights))
     history = played.state.history
     ended = played.state._replace(history=history[:0])
@@ -203,8 +199,14 @@ def _play(
     return after, SearchStep(observe(game), _mask(legal), reward, played.done | truncated)
 
 
-def _truncated(spec: EnvSpec, steps: Array, done: Array) -> Array:
-    return (steps >= spec.max_steps) & ~done if spec.max_steps else jnp.zeros_like(done)
+def _turn(
+    state: HackMatrixState, action: Array, words: Array, rules: Rules, spec: EnvSpec
+) -> tuple[TurnResult, Array, Array]:
+    """Play a turn; return it, the steps of the episode so far, and whether the step limit ends it."""
+    played = _advance(state.game, action[:, 0], words, rules, state.legal)
+    steps = state.steps + 1
+    truncated = (steps >= spec.max_steps) & ~played.done if spec.max_steps else jnp.zeros_like(played.done)
+    return played, steps, truncated
 
 
 def _mask(legal: Array) -> Array:

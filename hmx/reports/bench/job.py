@@ -32,6 +32,7 @@ from hmx.reports.bench.findings import (
     Phase,
     PhaseName,
     SizeSpeed,
+    StepWork,
     UpdateSpeed,
     compare,
     read_result,
@@ -143,9 +144,8 @@ def _measure_phases(
     updates: Updates, folder: str, seconds: float, progress: Progress
 ) -> tuple[tuple[Phase, ...], int, float | None]:
     """Return the phases, the bytes of a checkpoint on disk, and the share of other programs."""
-    session, cfg = updates.session, updates.session.cfg
-    devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
-    rollouts, checkpoints = updates.rollouts(), Path(folder, "checkpoints")
+    cfg, rollouts = updates.session.cfg, updates.rollouts()
+    num_steps, checkpoints = cfg.algo.num_steps, Path(folder, "checkpoints")
     progress("measuring", 0, 0)
     with writing("a file for the benchmark in", Path(folder)), MetricsWriter(Path(folder, "metrics.jsonl")) as writer:
         most = max(_MOST_STEPS // num_steps, 1)
@@ -169,25 +169,22 @@ def _measure_phases(
         )
         share = others.share()
     on_disk = sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file())
-    steps = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1) * devices * num_steps  # of a rollout
+    steps = updates.num_envs * updates.num_devices * num_steps  # of a rollout
     records = f"{updates.length * cfg.run.num_seeds:,} records"
-    work = step_work(updates.work(), updates.steps // devices)
+    work = step_work(updates.work(), updates.steps // updates.num_devices)
     phases = (
         Phase("compile", "an update", 1, Estimate(updates.compilation.seconds)),
-        *(
-            replace(_steps(kind.name, kind.unit, found[kind.name], calls[kind.name], steps), work=kind.work)
-            for kind in rollouts
-        ),
-        replace(_steps("update", "an update", found["update"], number, updates.steps), work=work),
+        *(_steps(kind.name, kind.unit, found[kind.name], calls[kind.name], steps, kind.work) for kind in rollouts),
+        _steps("update", "an update", found["update"], number, updates.steps, work),
         Phase("saving", "a checkpoint", len(found["saving"]), estimate(found["saving"])),
         Phase("logging", records, len(found["logging"]), estimate(found["logging"])),
     )
     return phases, on_disk, share
 
 
-def _steps(name: PhaseName, unit: str, found: Sequence[float], calls: int, steps: int) -> Phase:
+def _steps(name: PhaseName, unit: str, found: Sequence[float], calls: int, steps: int, work: StepWork | None) -> Phase:
     seconds = [t / calls for t in found]
-    return Phase(name, unit, len(seconds), estimate(seconds), estimate([steps / t for t in seconds]))
+    return Phase(name, unit, len(seconds), estimate(seconds), estimate([steps / t for t in seconds]), work)
 
 
 def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:

@@ -234,15 +234,13 @@ class Updates:
 
     def rollouts(self) -> tuple[Rollouts, ...]:
         """Return the kinds of rollouts to measure, from the cheapest to that of an update without its learning."""
-        session, cfg = self.session, self.session.cfg
-        devices, num_steps = session.mesh.size if session.mesh else 1, cfg.algo.num_steps
-        num_envs = max(cfg.env.num_envs * cfg.run.num_seeds // devices, 1)
+        session, cfg, num_envs = self.session, self.session.cfg, self.num_envs
         decide = make_act(session.algorithm, session.env, cfg, simulations_of(cfg), greedy=False)  # as rollouts do
         carry = session.algorithm.initial_carry((num_envs, session.env.spec.num_agents))
         player = EnvPlayer(session.env, num_envs, cfg.run.seed, decide, self.acting_state, cfg.run.num_seeds, carry)
 
         def play(acting: bool, rollouts: int) -> None:
-            player.play(rollouts * num_steps, self.acting_state, acting)
+            player.play(rollouts * cfg.algo.num_steps, self.acting_state, acting)
 
         work = {acting: step_work(player.work(acting), num_envs) for acting in (False, True)}
         return (
@@ -254,6 +252,17 @@ class Updates:
     def acting_state(self) -> TrainState:
         """Return the state to act with on one device."""
         return self.state if self._first is None else self._first
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices that share an update."""
+        return self.session.mesh.size if self.session.mesh else 1
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of a device, over all seeds."""
+        cfg = self.session.cfg
+        return max(cfg.env.num_envs * cfg.run.num_seeds // self.num_devices, 1)
 
     @property
     def steps(self) -> int:
