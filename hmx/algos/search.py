@@ -80,7 +80,7 @@ def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState,
     if env.play is not None:
         return env.play(state, action, keys)
     state, seen = env.step(state, action, keys)
-    return state, SearchStep(seen.obs, seen.legal, seen.reward, seen.terminated | seen.truncated)
+    return state, SearchStep(seen.final_obs, seen.final_legal, seen.reward, seen.terminated, seen.truncated)
 
 
 def make_search(
@@ -121,8 +121,10 @@ def make_search(
 
     def simulate(state: TrainState, key: Key, action: Array, at: _Position) -> Simulated:
         env_state, seen = play(env, at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
-        after = judge(state, env_state, at.carry, seen.obs, seen.legal, seen.ended)
-        return Simulated(seen.reward[:, 0] * reward_scale, jnp.where(seen.ended, 0.0, gamma), after)
+        after = judge(state, env_state, at.carry, seen.obs, seen.legal, jnp.zeros_like(seen.terminated))
+        beyond = jnp.where(seen.truncated, gamma * after.value, 0.0)  # as training bootstraps at the step limit
+        reward = seen.reward[:, 0] * reward_scale + beyond
+        return Simulated(reward, jnp.where(seen.terminated | seen.truncated, 0.0, gamma), after)
 
     def act(
         state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key

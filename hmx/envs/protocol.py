@@ -72,12 +72,17 @@ class EnvSpec(NamedTuple):
 
 
 class SearchStep(NamedTuple):
-    """A step as a search sees it."""
+    """A step as a search sees it, with the fields of `Timestep`.
+
+    Observation and legal actions are the last ones of an episode that the step limit ended, and have no meaning after
+    an end by the rules.
+    """
 
     obs: Array  # [E, A, ...]
     legal: Array  # bool [E, A, num_actions]
     reward: Array  # [E, A]
-    ended: Array  # bool [E]: the step ended the episode; what follows has no meaning
+    terminated: Array  # bool [E]
+    truncated: Array  # bool [E]
 
 
 class Env(NamedTuple):

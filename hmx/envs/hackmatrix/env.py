@@ -193,10 +193,10 @@ def _play(
     reward = _total(reward_terms(played.events, played.state, weights))
     history = played.state.history
     ended = played.state._replace(history=history[:0])
-    game, occ, _ = _populate(ended, played.entered & ~truncated, played.occupied, words, rules)
+    game, occ, _ = _populate(ended, played.entered, played.occupied, words, rules)
     legal = legal_word(game, occ)
     after = HackMatrixState(game._replace(history=history), steps, legal)
-    return after, SearchStep(observe(game), _mask(legal), reward, played.done | truncated)
+    return after, SearchStep(observe(game), _mask(legal), reward, played.done, truncated)
 
 
 def _turn(
