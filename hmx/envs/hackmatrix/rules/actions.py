@@ -134,7 +134,7 @@ def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[St
     reset_wasted = (program == P.RESET) & (state.hp == 2)
 
     none = jnp.zeros_like(state.hp)
-    lanes = min(none.shape[0], max(_LANES, none.shape[0] // 8))
+    lanes = roster.lanes_of(none.shape[0], least=_LANES, share=8)
     missed_credits, missed_energy = roster.for_few(siphons, lanes, missed, state, (none, none))
     t_hit, e_hit, found = _target(state, direction)
     state, kills = _strike(state, t_hit, e_hit, stun=rules.name != "closed")

@@ -203,7 +203,7 @@ def populate(state: State, needed: Array, occ: Occupied, words: Array, rules: Ru
         words=words,
     )
     placed = layouts.find(request, needed)
-    lanes = min(needed.shape[0], max(_LANES, needed.shape[0] // 8))
+    lanes = roster.lanes_of(needed.shape[0], least=_LANES, share=8)
     board = (placed, exit_cell, state.pos, words)
     cells = roster.for_few(needed, lanes, lambda few: _fill(*few), board, state.cells)
     no = ~needed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
-from hmx.envs.hackmatrix.rules.roster import for_few
+from hmx.envs.hackmatrix.rules.roster import for_few, lanes_of
 from hmx.envs.hackmatrix.rules.state import C, E, Rules, State, T
 
 # The flags are the last planes of both rosters, and are lost on restore.
@@ -84,7 +84,7 @@ def undo(state: State, condition: Array, rules: Rules) -> State:
     With all loopholes closed it is kept, so that UNDO never reaches past the start of the player's turn.
     """
     history = state.history
-    lanes = min(condition.shape[0], max(_LANES, condition.shape[0] // 16))
+    lanes = lanes_of(condition.shape[0], least=_LANES, share=16)
     thin = state._replace(history=history[:0])
     back: State = for_few(condition, lanes, lambda few: _undone(few[0], few[1], rules), (thin, history), thin)
     return back._replace(history=history)

@@ -160,7 +160,7 @@ def reach(state: State, kills: Array, program: Array, words: Array) -> tuple[Sta
         The state and the kills.
     """
     part = Reachable(state.enemies, state.transmissions, state.cells, state.pos, kills)
-    lanes = min(kills.shape[0], max(_LANES, kills.shape[0] // 16))
+    lanes = roster.lanes_of(kills.shape[0], least=_LANES, share=16)
     operand = (part, state.attack, program, words)
     part = roster.for_few(program >= 0, lanes, lambda few: _apply(*few), operand, part)
     state = state._replace(enemies=part.enemies, transmissions=part.transmissions, cells=part.cells, pos=part.pos)

@@ -226,6 +226,11 @@ def once(condition: Array, function: Callable[[], Tree]) -> Tree:
     return result
 
 
+def lanes_of(games: int, least: int, share: int) -> int:
+    """Return the lanes of `for_few` for work that one game in `share` needs: at least `least`, at most `games`."""
+    return min(games, max(least, games // share))
+
+
 def for_few(needed: Array, lanes: int, function: Callable[[Tree], Result], operand: Tree, result: Result) -> Result:
     """Return `result` with `function(operand)` in the games where `needed` [B] holds, computed `lanes` games at a time.
 
