@@ -98,6 +98,29 @@ def compile_for_one_call(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     return lowered.compile()
 
 
+def run_in_calling_thread() -> None:
+    """Let programs on a CPU run in the thread that calls them, if JAX has not started its devices yet.
+
+    By default another thread runs them. Waking it costs more than a program that takes microseconds.
+    """
+    with contextlib.suppress(AttributeError):  # of another version of JAX
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+
+def small_program_options() -> dict[str, bool | str]:
+    """Return options of XLA for programs that take microseconds.
+
+    On a CPU, XLA runs independent operations in several threads, and these look for more work for longer than such a
+    program takes. The order of operations that needs the least memory has nothing to run in parallel.
+    """
+    options: dict[str, bool | str] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+    if jax.default_backend() == "cpu":
+        with contextlib.suppress(jax.errors.JaxRuntimeError):  # JAX does not promise that XLA has this option
+            jax.jit(lambda: 0).lower().compile(options)
+            return options
+    return {}
+
+
 class CompileTimer:
     """Time a compilation from now on; `last` is its previous duration, if known.
 

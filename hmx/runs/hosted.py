@@ -24,6 +24,7 @@ from hmx.errors import ExitCode
 from hmx.records.episodes import NOT_REPLAYED
 from hmx.registry.workers import worker_plan
 from hmx.runs.chunk import Chunk, ChunkResult, Values, layout, make_judge, memory_bytes_of, parameter_names
+from hmx.runs.compilation import small_program_options
 from hmx.runs.signals import interruptible
 from hmx.simulators.episode import TRAINING
 from hmx.simulators.journal import Journal, SavedEpisodes
@@ -63,7 +64,9 @@ class Host:
         source = spec.simulator
         self.spec, self.num_steps, self.hosted, self.plan = spec, num_steps, hosted, worker_plan(env)
         self._stopping, self._warn, self._at_rest = stopping, warn, True
-        self.decide, self.value = jax.jit(hosted.decide), jax.jit(hosted.value)
+        options = small_program_options()
+        self.decide = jax.jit(hosted.decide, compiler_options=options)
+        self.value = jax.jit(hosted.value, compiler_options=options)
         self.pool = WorkerPool(
             source.recipe, source.facts, self.plan, seed=seed, stream=TRAINING, timeout=env.worker_timeout
         )
@@ -257,8 +260,9 @@ def compile_hosted(
 
     def call(state_t: TrainState, hypers: Mapping[str, Values], n: np.int32) -> ChunkResult:
         seen = host.collect(state_t)
-        result: ChunkResult = compiled(state_t, seen, {name: values[0] for name, values in hypers.items()})
-        if interruptible(lambda: int(result.done)):
+        learn = partial(compiled, state_t, seen, {name: values[0] for name, values in hypers.items()})
+        result: ChunkResult = interruptible(lambda: jax.block_until_ready(learn()))
+        if int(result.done):
             host.commit(seen)
         return result
 

@@ -40,6 +40,7 @@ from hmx.registry.user_code import CodeChanged, code_file, complete_options
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.runs.cluster.group import ALONE, Group
+from hmx.runs.compilation import run_in_calling_thread
 from hmx.runs.device_memory import out_of_memory
 from hmx.runs.diagnosis import DiagnosisContext, refuse
 from hmx.runs.event_files import TensorboardSink
@@ -152,6 +153,8 @@ def _suited(spec: EnvSpec) -> dict[str, object]:
 
 def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Session:
     """Build the algorithm on an environment; `cfg` must have no problems."""
+    if env.spec.simulator is not None:
+        run_in_calling_thread()  # a policy acts in every step of the simulators
     algorithm, sizes = make_algorithm(cfg, env), derive(cfg)
     values, shared = values_of(cfg), None
     key = program_key(values, frozenset(algorithm.hypers(0)), sizes.updates_per_chunk)

@@ -29,7 +29,7 @@ def send(link: socket.socket, kind: bytes, body: dict[str, Any], payload: bytes 
 
 
 def receive(link: socket.socket) -> Message:
-    """Wait for a message; TimeoutError if the socket has a time limit and none arrives."""
+    """Wait for a message; BlockingIOError if the socket has a time limit (`SO_RCVTIMEO`) and none arrives."""
     kind = link.recv(1)
     if kind in (MESSAGE, ERROR):
         size, more = _HEAD.unpack(_exactly(link, _HEAD.size))

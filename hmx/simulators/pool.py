@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ _OF_A_PROCESS = (
     2  # the clock of a process on Linux, with its complemented number above three bits (clock_getcpuclockid)
 )
 _CRASH = "Fatal Python error"  # of Python's faulthandler
+_TIMEVAL = struct.Struct("@ll")  # of the C library: seconds and microseconds
 _SHOWN = 5  # lines of what a worker printed before it died
 
 
@@ -84,6 +86,13 @@ class _Process:
         self.link.close()
         with contextlib.suppress(OSError):
             os.close(self._lifeline)
+
+    def limit(self, seconds: float) -> None:
+        """Limit the time that an answer may take; 0 for no limit.
+
+        The system measures it. `settimeout` would cost another system call per message.
+        """
+        self.link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(*divmod(round(seconds * 1e6), 10**6)))
 
     def end(self, seconds: float) -> int | None:
         """Wait for the process, end it by force if it takes longer, and return its exit status."""
@@ -179,7 +188,7 @@ class WorkerPool:
             if memory is not None:
                 os.close(memory)
         for process in self._processes:
-            process.link.settimeout(self._timeout or None)
+            process.limit(self._timeout)
 
     def __enter__(self) -> WorkerPool:
         return self
@@ -284,7 +293,7 @@ class WorkerPool:
     def _answer(self, process: _Process) -> Message:
         try:
             message = channel.receive(process.link)
-        except TimeoutError:
+        except BlockingIOError:  # of the limit
             self._hung(process)
         except OSError:
             self._died(process)

@@ -95,7 +95,7 @@ def test_a_failure_names_worker_and_environment_and_leaves_no_process(open_pool,
     pool = open_pool(2, 2, groups=2, fault=fault, at=4)
     pids = processes(pool)
     for process in pool._processes:
-        process.link.settimeout(0.5 if fault == "hang" else 60.0)
+        process.limit(0.5 if fault == "hang" else 60.0)
     pool._timeout = 0.5
     pool.reset()
     with pytest.raises(SimulatorFailed, match=words) as failed:
