@@ -31,6 +31,7 @@ TIMES = "hmx-times.json"
 
 _KEPT = 200  # times in that file
 _CACHE = "/jax/compilation_cache/cache_"
+_SCHEDULER = "xla_cpu_scheduler_type"  # JAX does not promise that XLA has this option
 _events: Counter[str] = Counter()
 jax.monitoring.register_event_listener(lambda event, **more: _events.update([event]))
 
@@ -103,22 +104,24 @@ def run_in_calling_thread() -> None:
 
     By default another thread runs them. Waking it costs more than a program that takes microseconds.
     """
-    with contextlib.suppress(AttributeError):  # of another version of JAX
+    with contextlib.suppress(AttributeError):  # JAX does not promise this option
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def small_program_options() -> dict[str, bool | str]:
-    """Return options of XLA for programs that take microseconds.
+    """Return options of XLA for programs that take microseconds; none where XLA does not know them.
 
-    On a CPU, XLA runs independent operations in several threads, and these look for more work for longer than such a
-    program takes. The order of operations that needs the least memory has nothing to run in parallel.
+    On a CPU, XLA runs independent operations in several threads, which then wait in a loop for longer than a small
+    program takes. The order of operations that needs the least memory leaves nothing to run in parallel.
     """
-    options: dict[str, bool | str] = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-    if jax.default_backend() == "cpu":
-        with contextlib.suppress(jax.errors.JaxRuntimeError):  # JAX does not promise that XLA has this option
-            jax.jit(lambda: 0).lower().compile(options)
-            return options
-    return {}
+    if jax.default_backend() != "cpu":
+        return {}
+    options: dict[str, bool | str] = {_SCHEDULER: "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+    try:
+        jax.jit(lambda: 0).lower().compile(options)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
 
 
 class CompileTimer:

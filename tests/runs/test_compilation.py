@@ -19,6 +19,7 @@ from hmx.runs.compilation import (
     cache_folder,
     compile_for_one_call,
     enable_cache,
+    small_program_options,
     trim,
 )
 
@@ -183,3 +184,20 @@ def test_single_use_program_is_compiled_with_fewer_optimisations(known: int) -> 
     assert compile_for_one_call(cast(jax.stages.Lowered, Spy()))(2) == 3
     assert [len(options or {}) for options in asked] == [2, 1, 0][: 3 - known]
     assert all(options["xla_backend_optimization_level"] == "0" for options in asked if options)
+
+
+def test_options_for_small_programs_change_no_bit() -> None:
+    options = small_program_options()
+    assert options
+    x = jnp.linspace(-3.0, 3.0, 64).reshape(8, 8)
+
+    def network(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.nn.softmax(jnp.tanh(x @ x.T)), (x * 3.0).sum(axis=1)
+
+    one, other = jax.jit(network)(x), jax.jit(network, compiler_options=options)(x)
+    assert all((a == b).all() for a, b in zip(one, other, strict=True))
+
+
+def test_an_option_that_xla_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmx.runs.compilation._SCHEDULER", "xla_cpu_no_such_option")
+    assert small_program_options() == {}
