@@ -2,23 +2,25 @@
 
     python benchmarks/time_to_return.py hackmatrix [--change "ppo.update_epochs=2"] [--seeds 5] [--limit 8M]
     python benchmarks/time_to_return.py cartpole-discrete --base "--preset sound" --peer rejax --peer "rejax num_envs=9"
+    python benchmarks/time_to_return.py gymnasium/LunarLander-v3 --base "--preset lander" --peer sb3 --limit 1M
 
-Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum; `--target` for others. A seed has arrived
-when the mean return of the last episodes, at least `--episodes`, passes the threshold; these are all that ended in the
-last few updates. One that does not arrive before its training ends, or within `--limit` steps or `--seconds`, is
-reported as such, and medians count it as infinite.
+Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum, 200 on LunarLander-v3; `--target` for others.
+A seed has arrived when the mean return of the last episodes, at least `--episodes`, passes the threshold; these are all
+that ended in the last few updates. One that does not arrive before its training ends, or within `--limit` steps or
+`--seconds`, is reported as such, and medians count it as infinite.
 
 Every variant has its own process, and all take turns with every seed, from seed 0. hmx trains as long as its
 configuration says. A peer has the hyperparameters published with it for this environment, unless settings in its own
 names follow its name. rejax runs without its evaluations; PureJaxRL trains to the end, and is charged for the share of
-its updates until it arrived. `--peer-python` is the Python that has the packages of the peers. `--peer purejaxrl` needs
-`--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0, distrax and Brax.
+its updates until it arrived. Stable-Baselines3 (sb3) has the hyperparameters of RL Baselines3 Zoo, all environments in
+one process as there, and one thread. `--peer-python` is the Python that has the packages of the peers. `--peer
+purejaxrl` needs `--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0, distrax and Brax.
 
 Printed are the median over the seeds of processor seconds, wall seconds and environment steps, how many seeds arrived,
 and the ratio of the median seconds to the first variant with a 95 % interval (bootstrap over seeds). These seconds, and
-the lowest, highest and those of compiling, are of the processor, or of the wall clock on an accelerator. Where most
-seeds of the first variant did not arrive, ratio and interval are bounds: those seeds count with the seconds after which
-they were given up.
+the lowest, highest and those of compiling, are of the processor, including worker processes, or of the wall clock on an
+accelerator. Where most seeds of the first variant did not arrive, ratio and interval are bounds: those seeds count with
+the seconds after which they were given up.
 """
 
 from __future__ import annotations
@@ -40,8 +42,11 @@ import numpy as np
 
 from hmx.config.coerce import typed_number
 
-TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0}
-PEERS, PEER_ENVS = ("rejax", "purejaxrl"), ("cartpole-discrete", "pendulum")
+LANDER = "gymnasium/LunarLander-v3"
+TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0, LANDER: 200.0}
+GYMNAX = ("cartpole-discrete", "pendulum")
+PEERS = {"rejax": GYMNAX, "purejaxrl": GYMNAX, "sb3": (LANDER,)}
+"""The environments on which each peer trains."""
 
 
 class End(NamedTuple):
@@ -152,7 +157,7 @@ def main() -> None:
     parser.add_argument("env")
     parser.add_argument("--base", default="", help="preset and settings of all variants of hmx")
     parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
-    parser.add_argument("--peer", action="append", default=[], help="rejax or purejaxrl, and settings, in quotes")
+    parser.add_argument("--peer", action="append", default=[], help="rejax, purejaxrl or sb3, and settings, in quotes")
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
     parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
     parser.add_argument("--target", type=float)
@@ -177,8 +182,8 @@ def main() -> None:
         name, *given = shlex.split(peer)
         if name not in PEERS:
             parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
-        if args.env not in PEER_ENVS:
-            parser.error(f"peers train on {' and '.join(PEER_ENVS)}, not on {args.env}")
+        if args.env not in PEERS[name]:
+            parser.error(f"{name} trains on {' and '.join(PEERS[name])}, not on {args.env}")
         if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
             parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
         tasks[peer] = (name, args.peer_python, peer_settings(given))

@@ -1,8 +1,8 @@
 """One program of `time_to_return.py` in its own process: hmx, or a peer, which then needs no hmx.
 
 It reads a `Task` as one line of JSON and writes what compiling took. Then it trains one seed for each number it reads,
-and writes when that seed's mean return passed the threshold. Peers are called, not copied: rejax must be installed;
-PureJaxRL is a clone of its repository, a folder of scripts, whose configuration is read too.
+and writes when that seed's mean return passed the threshold. Peers are called, not copied: rejax and Stable-Baselines3
+must be installed; PureJaxRL is a clone of its repository, a folder of scripts, whose configuration is read too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Series = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 class Task(NamedTuple):
     """The training of a worker, and its limits."""
 
-    program: str  # hmx, rejax or purejaxrl
+    program: str  # hmx, rejax, purejaxrl or sb3
     env: str
     settings: dict[str, Any]  # of hmx: preset and sets; of a peer: its own names
     limit: int  # environment steps after which a seed is given up
@@ -42,13 +42,14 @@ class Task(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A compiled program: `step` does some updates, and all numbers it returns are on the host."""
+    """A program that is ready to train: `step` does some updates, and all numbers it returns are on the host."""
 
     start: Callable[[int], Any]  # the state of a seed
     step: Callable[[Any], tuple[Any, Series]]
     per_update: int  # environment steps
     total: int  # environment steps that a training lasts
     versions: str
+    workers_cpu: Callable[[], float] = lambda: 0.0  # processor seconds of its worker processes
 
 
 GYMNAX = {"cartpole-discrete": "CartPole-v1", "pendulum": "Pendulum-v1"}
@@ -78,6 +79,19 @@ REJAX: dict[str, dict[str, Any]] = {
     },
 }
 
+# hyperparams/ppo.yml of RL Baselines3 Zoo, which runs all environments in one process unless asked otherwise
+ZOO: dict[str, dict[str, Any]] = {
+    "gymnasium/LunarLander-v3": {
+        "n_envs": 16,
+        "n_steps": 1024,
+        "batch_size": 64,
+        "gae_lambda": 0.98,
+        "gamma": 0.999,
+        "n_epochs": 4,
+        "ent_coef": 0.01,
+    },
+}
+
 
 def arrival(series: Series, target: float, episodes: int) -> int | None:
     """Return the number of updates after which the mean return of the last episodes has passed the target.
@@ -102,14 +116,18 @@ def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, 
 
     Where several updates run in one call, each counts as the same share of its time.
     """
+
+    def clocks() -> tuple[float, float]:
+        return time.process_time() + program.workers_cpu(), time.perf_counter()
+
     state = program.start(seed)
     series: Series = (np.zeros(0), np.zeros(0))
     cpu = wall = 0.0
     most = min(program.total, task.limit) // program.per_update
     while len(series[0]) < most and (cpu if on_cpu() else wall) < task.seconds:
-        began = time.process_time(), time.perf_counter()
+        began = clocks()
         state, new = program.step(state)
-        spent = time.process_time() - began[0], time.perf_counter() - began[1]
+        spent = [now - then for now, then in zip(clocks(), began, strict=True)]
         before = len(series[0])
         series = np.append(series[0], new[0]), np.append(series[1], new[1])
         update = arrival(series, task.target, task.episodes)
@@ -129,32 +147,74 @@ def versions(*packages: str) -> str:
     return f"{', '.join(found)} on {jax.devices()[0].device_kind}"
 
 
+class Seed(NamedTuple):
+    """The training of a seed by hmx."""
+
+    algorithm: Any
+    chunk: Any
+    state: Any
+    done: int = 0  # updates
+
+
 def hmx(task: Task) -> Program:
     """Compile hmx: chunks of updates with metrics on the host, as `hmx train` runs them."""
     from hmx.algos.build import make_algorithm
     from hmx.envs.registry import make_env
     from hmx.registry.load import load
-    from hmx.runs.chunk import compile_chunk, reduce_row
+    from hmx.runs.chunk import compile_chunk
     from hmx.runs.loop import abstract_state, init_state
 
     cfg = load(environ={}, **task.settings).config
-    algorithm = make_algorithm(cfg, make_env(cfg.env, cfg.reward))
+    env = make_env(cfg.env, cfg.reward)
+    if env.spec.simulator is not None:
+        return hmx_on_simulators(cfg)
+    algorithm = make_algorithm(cfg, env)
     chunk = compile_chunk(algorithm, abstract_state(algorithm, 0, 1), cfg.run.updates_per_chunk)
 
-    def start(seed: int) -> Any:
-        return jax.block_until_ready(init_state(algorithm, seed, 1)), 0
+    def start(seed: int) -> Seed:
+        return Seed(algorithm, chunk, jax.block_until_ready(init_state(algorithm, seed, 1)))
 
-    def step(carry: Any) -> tuple[Any, Series]:
-        state, done = carry
-        hypers = [algorithm.hypers(done + i) for i in range(chunk.length)]
-        rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
-        result = chunk.call(state, rows, np.int32(chunk.length))
-        records = [reduce_row(chunk.rows, values) for values in jax.device_get(result.packed)]
-        counts = np.array([record["train/num_episodes"] for record in records])
-        means = np.array([record.get("train/mean_episode_return", 0.0) for record in records])
-        return (result.state, done + chunk.length), (counts, counts * means)
+    return Program(start, advance, cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps, versions("hmx"))
 
-    return Program(start, step, cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps, versions("hmx"))
+
+def hmx_on_simulators(cfg: Any) -> Program:
+    """Compile hmx for simulators: a seed has workers of its own, and compiles again before its clock starts."""
+    from hmx.config.fields import replace
+    from hmx.runs.hosted import Host, compile_hosted
+    from hmx.runs.session import first_state, open_host, open_session
+    from hmx.runs.signals import SignalGuard
+
+    hosts: list[Host] = []  # that of the current seed
+
+    def start(seed: int) -> Seed:
+        for ended in hosts:
+            ended.close()
+        session = open_session(replace(cfg, {"run.seed": seed}))
+        host = open_host(session, SignalGuard(), print)
+        assert host is not None
+        hosts[:] = [host]
+        state, _ = host.begin(first_state(session))
+        chunk = compile_hosted(session.algorithm, host, session.abstract, cfg.algo.num_steps, cfg.run.on_nonfinite)
+        return Seed(session.algorithm, chunk, state)
+
+    start(0)  # which shows how long compiling takes
+    per_update = cfg.env.num_envs * cfg.algo.num_steps
+    named = versions("hmx", "gymnasium")
+    return Program(start, advance, per_update, cfg.run.total_steps, named, lambda: hosts[0].cpu_seconds())
+
+
+def advance(seed: Seed) -> tuple[Seed, Series]:
+    """Run a chunk of hmx."""
+    from hmx.runs.chunk import reduce_row
+
+    chunk, done = seed.chunk, seed.done
+    hypers = [seed.algorithm.hypers(done + i) for i in range(chunk.length)]
+    rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
+    result = chunk.call(seed.state, rows, np.int32(chunk.length))
+    records = [reduce_row(chunk.rows, values) for values in jax.device_get(result.packed)]
+    counts = np.array([record["train/num_episodes"] for record in records])
+    means = np.array([record.get("train/mean_episode_return", 0.0) for record in records])
+    return seed._replace(state=result.state, done=done + chunk.length), (counts, counts * means)
 
 
 class Tally(NamedTuple):
@@ -288,7 +348,32 @@ def configuration(script: str) -> dict[str, Any]:
     raise ValueError("the script assigns no dictionary to config")
 
 
-PROGRAMS: dict[str, Callable[[Task], Program]] = {"hmx": hmx, "rejax": rejax, "purejaxrl": purejaxrl}
+def sb3(task: Task) -> Program:
+    """Make PPO of Stable-Baselines3 with the hyperparameters of RL Baselines3 Zoo, in one thread."""
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)  # for networks of this size, more threads take more processor time
+    settings = {**ZOO[task.env], **task.settings}
+    num_envs = settings.pop("n_envs")
+    per_update = num_envs * settings["n_steps"]
+
+    def start(seed: int) -> Any:
+        envs = make_vec_env(task.env.removeprefix("gymnasium/"), num_envs, seed=seed)
+        return PPO("MlpPolicy", envs, seed=seed, device="cpu", stats_window_size=per_update, **settings)
+
+    def step(model: Any) -> tuple[Any, Series]:
+        if model.ep_info_buffer is not None:
+            model.ep_info_buffer.clear()
+        model.learn(per_update, reset_num_timesteps=False)  # one update; episodes continue
+        returns = [episode["r"] for episode in model.ep_info_buffer]
+        return model, (np.array([len(returns)]), np.array([sum(returns)]))
+
+    return Program(start, step, per_update, task.limit, versions("stable-baselines3", "torch", "gymnasium"))
+
+
+PROGRAMS: dict[str, Callable[[Task], Program]] = {"hmx": hmx, "rejax": rejax, "purejaxrl": purejaxrl, "sb3": sb3}
 
 
 @contextlib.contextmanager

@@ -93,8 +93,8 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     [
         (["corridor"], "corridor has no threshold of its own: add --target"),
         (["pendulum", "--limit", "soon"], "--limit: expected a number such as 8M, got soon"),
-        (["pendulum", "--peer", "stable"], "--peer: expected rejax or purejaxrl, got stable"),
-        (["hackmatrix", "--peer", "rejax"], "peers train on cartpole-discrete and pendulum, not on hackmatrix"),
+        (["pendulum", "--peer", "stable"], "--peer: expected rejax or purejaxrl or sb3, got stable"),
+        (["hackmatrix", "--peer", "rejax"], "rejax trains on cartpole-discrete and pendulum, not on hackmatrix"),
         (["pendulum", "--peer", "purejaxrl"], "--purejaxrl: expected a folder with purejaxrl/ppo.py, got ''"),
     ],
 )
