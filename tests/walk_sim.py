@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import subprocess
 import time
 from dataclasses import dataclass
 
@@ -67,6 +69,8 @@ class Walk:
             time.sleep(0.02)
         if self.options.fault == "print":
             print("hello from the simulator")
+        if self.options.fault == "process":
+            print(subprocess.Popen(["sleep", "600"]).pid, flush=True)
         return self._obs(), self._info()
 
     def _obs(self):
@@ -101,6 +105,8 @@ class Walk:
             raise ValueError("the engine is broken")
         if fault == "die":
             os.kill(os.getpid(), 9)
+        if fault == "crash":
+            ctypes.string_at(0)
         if fault == "hang":
             time.sleep(1000)
         if fault == "nan reward":
@@ -112,6 +118,10 @@ class Walk:
         if fault == "no mask":
             info = {"action_mask": np.zeros(2, bool)}
         return obs, reward, info
+
+    def close(self):
+        if self.options.fault == "print":
+            print("closed")
 
     def _get_state(self):
         noise = self.random.bit_generator.state["state"] if self.options.fault != "lossy" else None

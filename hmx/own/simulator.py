@@ -40,7 +40,7 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
     facts = measure(recipe, timeout)
     limits = [limit for limit in (facts.limit, recipe.max_steps) if limit]
     ranges = enumerate(zip(facts.action_low, facts.action_high, strict=True))
-    names = tuple(f"action_{i}" for i in range(facts.num_actions)) if len(facts.parts) == 1 else ()
+    names = tuple(f"action_{i}" for i in range(facts.num_actions)) if len(facts.action_parts) == 1 else ()
     obs_parts = dict(facts.obs_parts)
     spec = EnvSpec(
         id=recipe.env_id,
@@ -51,7 +51,7 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
         action_groups=(("action", 0, facts.num_actions),) if names else (),
         action_names=names,
         action_dim=facts.action_dim,
-        action_parts=facts.parts if len(facts.parts) > 1 else (),
+        action_parts=facts.action_parts if len(facts.action_parts) > 1 else (),
         simulator=SimulatorSource(recipe, facts),
         step_seconds=facts.step_seconds,
         action_quantities=tuple(Quantity(f"action_{i}", "", *limits) for i, limits in ranges),

@@ -282,9 +282,10 @@ def _check_finite(pool: WorkerPool, seen: HostedRollout) -> None:
         bad = ~np.isfinite(array).reshape(*array.shape[:2], -1).all(-1)
         if bad.any():
             step, env = (int(i) for i in np.argwhere(bad)[0])
-            message = f"{pool.recipe.env_id} gives {what}s that are not finite in environment {env}, step {step + 1}"
-            hint = f"hmx check-env {shlex.quote(pool.recipe.env_id)} looks for such numbers"
-            raise SimulatorFailed(f"{message} of this rollout", hint, ExitCode.CHECK_FAILED)
+            env_id = pool.recipe.env_id
+            where = f"the {what} of environment {env} is not finite at step {step + 1} of this rollout"
+            hint = f"hmx check-env {shlex.quote(env_id)} looks for such numbers"
+            raise SimulatorFailed(f"cannot learn from {env_id}: {where}", hint, ExitCode.CHECK_FAILED)
 
 
 def _restarted(actors: Any, envs: list[int]) -> Any:

@@ -73,16 +73,16 @@ class Simulation:
         facts = self.facts
         array = self.observations.read(obs)
         self.digest = zlib.crc32(array.tobytes(), self.digest)
-        self.legal = self._mask(info[MASK]) if facts.parts and info and MASK in info else self._all
+        self.legal = self._mask(info[MASK]) if facts.action_parts and info and MASK in info else self._all
         return array
 
     def _mask(self, given: Any) -> np.ndarray:
-        pieces = given if isinstance(given, tuple | list) and len(self.facts.parts) > 1 else [given]
+        pieces = given if isinstance(given, tuple | list) and len(self.facts.action_parts) > 1 else [given]
         mask = np.concatenate([np.asarray(piece, bool).reshape(-1) for piece in pieces])
         if mask.shape != (self.facts.num_actions,):
             raise Broken(f"info['{MASK}'] has {mask.size} entries; there are {self.facts.num_actions} actions")
         start = 0
-        for size in self.facts.parts:
+        for size in self.facts.action_parts:
             if not mask[start : start + size].any():
                 raise Broken(f"info['{MASK}'] allows no action")
             start += size

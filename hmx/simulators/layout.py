@@ -31,7 +31,11 @@ class Shared(NamedTuple):
 
 def forms(facts: Facts, num_envs: int) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return shape and dtype of each field of `Shared`."""
-    action = ((num_envs, len(facts.parts)), "int32") if facts.parts else ((num_envs, facts.action_dim), "float32")
+    action = (
+        ((num_envs, len(facts.action_parts)), "int32")
+        if facts.action_parts
+        else ((num_envs, facts.action_dim), "float32")
+    )
     obs = ((num_envs, *facts.obs_shape), facts.obs_dtype)
     return {
         "obs": obs,

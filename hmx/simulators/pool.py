@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shlex
+import signal
 import socket
 import struct
 import subprocess
@@ -63,7 +64,8 @@ class _Process:
     def __init__(self, number: int, memory: int | None, environ: Mapping[str, str]) -> None:
         self.number = number
         self.link, theirs = socket.socketpair()
-        end, self._lifeline = os.pipe()
+        end, lifeline = os.pipe()
+        self._lifeline = os.fdopen(lifeline, "wb")  # at whose end the process ends at once
         self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         handles = [theirs.fileno(), end, *([] if memory is None else [memory])]
         arguments = [*map(str, handles[:2]), "-1" if memory is None else str(memory), json.dumps(sys.path)]
@@ -82,10 +84,8 @@ class _Process:
             os.close(end)
 
     def close(self) -> None:
-        """Close the connection, at which the process ends by itself."""
+        """Close the connection, at which the process closes its simulators and ends by itself."""
         self.link.close()
-        with contextlib.suppress(OSError):
-            os.close(self._lifeline)
 
     def limit(self, seconds: float) -> None:
         """Limit the time that an answer may take; 0 for no limit.
@@ -95,12 +95,16 @@ class _Process:
         self.link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(*divmod(round(seconds * 1e6), 10**6)))
 
     def end(self, seconds: float) -> int | None:
-        """Wait for the process, end it by force if it takes longer, and return its exit status."""
+        """Wait for the process, or kill it if it takes longer, kill what it started, and return its exit status."""
         try:
-            return self.process.wait(max(seconds, 0.0))
+            self.process.wait(max(seconds, 0.0))
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
+        status = self.process.wait()
+        with contextlib.suppress(OSError):  # nothing else is left in its group
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self._lifeline.close()
+        return status
 
     def cpu_seconds(self) -> float:
         """Return its processor time; 0 where the system does not tell that of another process."""
@@ -310,24 +314,25 @@ class WorkerPool:
             is_named = any(name and name in body["message"] for name in (env_id, self.recipe.name))
             text = body["message"] if is_named else f"{env_id}: {body['message']}"
             raise SimulatorFailed(text, body["hint"], ExitCode(body["exit_code"]))
-        text = f"{env_id} fails in worker {process.number}, environment {body['env']}: {body['message']}"
+        text = f"cannot run {env_id}: worker {process.number}, environment {body['env']}: {body['message']}"
         raise SimulatorFailed(text, f"hmx check-env {shlex.quote(env_id)} looks for such errors", _FAILED)
 
     def _hung(self, process: _Process) -> NoReturn:
-        envs = self._named(process)
+        if process.process.poll() is not None:  # a process that it started holds the connection open
+            self._died(process)
+        process.process.kill()
         self.close()
-        message = f"worker {process.number} ({envs}) has not answered for {self._timeout:g} s"
+        message = f"cannot run {self._named(process)} has not answered for {self._timeout:g} s"
         raise SimulatorFailed(message, "raise env.worker_timeout if a step or a reset may take longer", _FAILED)
 
     def _died(self, process: _Process) -> NoReturn:
-        envs = self._named(process)
-        process.link.close()
+        process.close()
         status = process.end(_GRACE)
         tail = process.tail()
         self.close()
         how = f"was killed by signal {-status}" if status and status < 0 else f"ended with exit code {status}"
         hint = "a worker killed by signal 9 often lacked memory: use fewer environments" if status == -9 else ""
-        message = f"worker {process.number} ({envs}) {how}{tail}"
+        message = f"cannot run {self._named(process)} {how}{tail}"
         raise SimulatorFailed(
             message, hint or f"hmx check-env {shlex.quote(self.recipe.env_id)} looks for its errors", _FAILED
         )
@@ -336,7 +341,7 @@ class WorkerPool:
         first = process.number * self.plan.envs_per_worker
         last = first + self.plan.envs_per_worker - 1
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"{which} of {self.recipe.env_id}"
+        return f"{self.recipe.env_id}: worker {process.number} ({which})"
 
 
 _FAILED = ExitCode.CHECK_FAILED

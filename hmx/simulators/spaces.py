@@ -20,7 +20,7 @@ class Facts(NamedTuple):
 
     obs_shape: tuple[int, ...]  # [F] of joined parts, [H, W, C] of an image
     obs_dtype: str  # float32; uint8 or bool for images
-    parts: tuple[int, ...]  # choices of each part of a discrete action; empty for continuous actions
+    action_parts: tuple[int, ...]  # choices of each part of a discrete action; empty for continuous actions
     action_dim: int  # numbers of a continuous action; 0 for discrete ones
     limit: int  # steps after which the simulator truncates an episode by itself; 0 if unknown
     has_state: bool  # whether it has `get_state` and `set_state`
@@ -33,7 +33,7 @@ class Facts(NamedTuple):
     @property
     def num_actions(self) -> int:
         """Return the number of choices over all parts; 0 for continuous actions."""
-        return sum(self.parts)
+        return sum(self.action_parts)
 
     def differences(self, other: Facts) -> list[str]:
         """Return the facts of two instances that differ, as text."""
@@ -128,8 +128,8 @@ def random_rows(noise: np.ndarray, facts: Facts, legal: np.ndarray) -> np.ndarra
     """
     if facts.action_dim:
         return 2.0 * noise - 1.0
-    ranked, ends = noise + legal, np.cumsum((0, *facts.parts))
-    return np.stack([ranked[:, ends[i] : ends[i + 1]].argmax(1) for i in range(len(facts.parts))], axis=1)
+    ranked, ends = noise + legal, np.cumsum((0, *facts.action_parts))
+    return np.stack([ranked[:, ends[i] : ends[i + 1]].argmax(1) for i in range(len(facts.action_parts))], axis=1)
 
 
 class Actions:

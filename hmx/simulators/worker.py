@@ -50,7 +50,7 @@ class WorkerTask(NamedTuple):
 
 def main(link: int, lifeline: int, memory: int) -> None:
     """Serve the trainer over the descriptors given, until the other end is closed."""
-    faulthandler.enable()
+    faulthandler.enable(all_threads=False)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)  # the trainer decides when to stop
     threading.Thread(target=_leave_with_trainer, args=(lifeline,), daemon=True).start()
@@ -59,8 +59,10 @@ def main(link: int, lifeline: int, memory: int) -> None:
 
 
 def _leave_with_trainer(lifeline: int) -> None:
-    """End the process when the trainer has ended, even within a step that takes forever."""
+    """End the process, and those that it started, when the trainer has ended, even within a step that takes forever."""
     os.read(lifeline, 1)
+    with contextlib.suppress(OSError):
+        os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(0)
 
 

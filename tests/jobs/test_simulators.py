@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -26,6 +27,7 @@ from hmx.records.paths import RunPaths
 from hmx.registry import user_code
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
+from hmx.runs.hosted import _check_finite
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 from hmx.simulators.pool import SimulatorFailed
@@ -118,6 +120,15 @@ def test_a_run_whose_simulator_fails_is_saved_and_can_be_resumed(new_config, tmp
     assert failed.value.exit_code == ExitCode.CHECK_FAILED and "hmx resume" in failed.value.hint
     assert [record["update"] for record in records_of(tmp_path / "walk")] == [1, 2]
     assert resume(tmp_path / "walk").state == "finished"  # the fault counts the steps of a process
+
+
+def test_numbers_that_are_not_finite_are_refused_with_environment_and_step():
+    pool = SimpleNamespace(recipe=SimpleNamespace(env_id="walk"))
+    good = SimpleNamespace(reward_tp1=np.zeros((4, 3, 1)), obs_t=np.zeros((4, 3, 1, 2)), obs_last=np.zeros((3, 1, 2)))
+    _check_finite(pool, good)
+    good.obs_t[2, 1, 0, 1] = np.inf
+    with pytest.raises(SimulatorFailed, match="the observation of environment 1 is not finite at step 3 of this"):
+        _check_finite(pool, good)
 
 
 def test_a_fork_continues_the_episodes(whole):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 import walk_sim
+from simulators.conftest import recipe
 
+from hmx.config.schema import EnvConfig
+from hmx.own.simulator import simulated
+from hmx.reports.check_env.request import CheckEnvRequest
+from hmx.reports.check_env.simulator import check_simulator
 from hmx.simulators.checks import CHECKS, run_checks
 from hmx.simulators.episode import Simulation
 
@@ -46,3 +51,10 @@ def test_play_takes_legal_actions_only():
 
 def test_a_play_without_an_end_skips_what_needs_one():
     assert "no episode ended in 5 steps" in checked(steps=5).skipped["ends"]
+
+
+def test_a_simulator_that_ends_its_worker_is_not_told_about_the_interface():
+    spec = simulated(recipe(fault="die"), 60.0).spec
+    (failed,) = check_simulator(EnvConfig(id="walk"), spec, CheckEnvRequest(steps=20)).failed
+    assert failed.check == "interface" and failed.detail.endswith("was killed by signal 9")
+    assert failed.hint == "correct the simulator, which ends with this error"

@@ -83,10 +83,11 @@ def test_masks_arrive_with_the_observation_that_they_belong_to(open_pool):
     [
         (
             "raise",
-            r"(?s)in worker 1, environment 2: ValueError: the engine is broken\n.*walk_sim.py:\d+, in _broken",
+            r"(?s)cannot run walk: worker 1, environment 2: ValueError: the engine is broken\n.*walk_sim.py:\d+, in _b",
         ),
-        ("die", r"worker 1 \(environments 2 to 3 of walk\) was killed by signal 9"),
-        ("hang", r"worker 1 \(environments 2 to 3 of walk\) has not answered for 0.5 s"),
+        ("die", r"cannot run walk: worker 1 \(environments 2 to 3\) was killed by signal 9"),
+        ("crash", r'(?s)was killed by signal 11\n  Fatal Python error.*walk_sim.py", line \d+ in _broken'),
+        ("hang", r"cannot run walk: worker 1 \(environments 2 to 3\) has not answered for 0.5 s"),
         ("shape", r"environment 2: an observation has shape \(3,\); its space has \(2,\)"),
         ("no mask", r"environment 2: info\['action_mask'\] allows no action"),
     ],
@@ -115,6 +116,24 @@ def test_what_a_simulator_prints_is_kept_and_reported_once(open_pool, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_simulators_are_closed_with_the_pool(open_pool):
+    pool = open_pool(1, 1, fault="print")
+    output = os.dup(pool._processes[0].output.fileno())
+    pool.close()
+    assert os.pread(output, 100, 0) == b"closed\n"
+    os.close(output)
+
+
+def test_a_process_that_a_simulator_started_ends_with_its_worker(open_pool):
+    pool = open_pool(1, 1, fault="process")
+    pool.reset()
+    started = int(pool.printed().line)
+    assert is_running(started)
+    pool.close()
+    while is_running(started):
+        time.sleep(0.05)
+
+
 def test_workers_end_with_the_process_that_started_them(tmp_path):
     """The descriptors that they watch are closed by the system, also after a SIGKILL."""
     script = f"""
@@ -140,5 +159,5 @@ os.kill(os.getpid(), 9)
 def test_a_second_instance_with_other_spaces_is_refused():
     made = recipe()
     facts = Facts((2,), "float32", (3,), 0, 0, False, "")
-    with pytest.raises(HmxError, match=r"two instances of this simulator differ: parts \(2,\) and \(3,\)"):
+    with pytest.raises(HmxError, match=r"two instances of this simulator differ: action parts \(2,\) and \(3,\)"):
         WorkerPool(made, facts, ALONE, seed=0, stream=0, timeout=60.0)

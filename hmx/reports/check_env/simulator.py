@@ -18,13 +18,18 @@ def check_simulator(env: EnvConfig, spec: EnvSpec, request: CheckEnvRequest) -> 
     assert spec.simulator is not None
     recipe, facts = spec.simulator
     plan = WorkerPlan(num_workers=1, envs_per_worker=2, num_groups=1)
+    hints = {name: hint for name, (_, hint) in CHECKS.items()}
     checked, line = SimulatorChecks({}, {}), None
     try:
         with WorkerPool(recipe, None, plan, seed=request.seed, stream=CHECKING, timeout=env.worker_timeout) as pool:
             checked = pool.check(request.steps)
             line = pool.printed()
     except SimulatorFailed as error:
-        checked.problems["spaces" if "two instances" in error.message else "interface"] = error.message
+        if "two instances" in error.message:
+            checked.problems["spaces"] = error.message
+        else:
+            checked.problems["interface"] = error.message
+            hints["interface"] = "correct the simulator, which ends with this error"
     if line is not None:
         checked.problems["output"] = f"it prints: {line.line}"
     play = checked.play
@@ -42,15 +47,15 @@ def check_simulator(env: EnvConfig, spec: EnvSpec, request: CheckEnvRequest) -> 
         checked_max_steps=spec.max_steps,
         terminated=play.terminated if play else 0,
         truncated=play.truncated if play else 0,
-        checks=tuple(_result(name, checked) for name in CHECKS),
+        checks=tuple(_result(name, checked, hint) for name, hint in hints.items()),
         cost=None,
         simulator=play,
     )
 
 
-def _result(name: str, checked: SimulatorChecks) -> CheckResult:
+def _result(name: str, checked: SimulatorChecks, hint: str) -> CheckResult:
     if name in checked.problems:
-        return CheckResult(name, "failed", checked.problems[name], CHECKS[name][1])
+        return CheckResult(name, "failed", checked.problems[name], hint)
     if name in checked.skipped or checked.play is None:
         return CheckResult(name, "skipped", checked.skipped.get(name, "the simulator cannot be played"))
     return CheckResult(name, "passed")
