@@ -45,7 +45,7 @@ def actions_for(pool, steps):
     shape, random = (steps, *pool.at.action.shape), np.random.default_rng(0)
     if pool.facts.action_dim:
         return random.uniform(-1.0, 1.0, shape).astype(np.float32)
-    return random.integers(pool.facts.parts[0], size=shape)
+    return random.integers(pool.facts.action_parts[0], size=shape)
 
 
 @pytest.mark.parametrize(
