@@ -99,7 +99,7 @@ def _inside(step: _Step) -> int:
     params, written = step.params, sum(buffer.size for buffer in step.writes)
     match step.name:
         case "scan":
-            return peak_bytes(params["jaxpr"], params["num_consts"], params["num_carry"])
+            return peak_bytes(params["jaxpr"], *carry_of(params))
         case "while":
             return peak_bytes(params["body_jaxpr"], params["body_nconsts"], len(step.writes))
         case "cond":
@@ -108,6 +108,14 @@ def _inside(step: _Step) -> int:
             return written
         case _:
             return 0
+
+
+def carry_of(params: dict[str, Any]) -> tuple[int, int]:
+    """Return the first argument that a scan carries, and how many it carries."""
+    if "ft_in" in params:  # JAX 0.11
+        constants, carry, _ = params["ft_in"].unpack()
+        return len(constants), len(carry)
+    return params["num_consts"], params["num_carry"]
 
 
 def _flatten(jaxpr: Jaxpr, known: dict[Any, _Buffer], steps: list[_Step]) -> list[_Buffer | None]:

@@ -10,7 +10,7 @@ from hmx.runs import memory
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.memory import fits, largest_size, memory_problem, run_memory
 from hmx.runs.memory_parts import largest_fit
-from hmx.runs.peak_bytes import peak_bytes
+from hmx.runs.peak_bytes import carry_of, peak_bytes
 from hmx.runs.session import open_session, state_bytes
 
 DQN = ["algo.name=dqn", "env.num_envs=8", "algo.num_steps=4", "net.hidden=16", "run.total_steps=3200"]
@@ -154,3 +154,18 @@ def test_a_loop_holds_what_it_carries_once_and_what_it_stacks():
 
     assert traced_bytes(carried, (1000,), donated=1) < 100
     assert 40_000 <= traced_bytes(stacked, (1000,), donated=1) < 49_000
+
+
+class Parts(list):
+    """The argument tree of a scan in JAX 0.11, as far as it is read."""
+
+    def unpack(self):
+        return tuple(self)
+
+
+@pytest.mark.parametrize("params", [
+    {"num_consts": 2, "num_carry": 3},
+    {"ft_in": Parts([["constant"] * 2, ["carry"] * 3, ["input"]])},
+], ids=["JAX 0.10", "JAX 0.11"])  # fmt: skip
+def test_the_arguments_that_a_scan_carries_follow_its_constants(params):
+    assert carry_of(params) == (2, 3)

@@ -121,7 +121,7 @@ def _work(found: BenchFindings) -> Iterator[Block]:
         f"step of all environments or per update. {H100.name}: the most that one reaches with the same kernels."
     )
     if unknown := max(work.unknown_loops for _, work in counts):
-        note += f" {counted(unknown, 'loop')} of unknown length counts once."
+        note += f" {counted(unknown, 'loop')} of unknown length {'counts' if unknown == 1 else 'count'} once."
     yield Table(columns, tuple(rows), "Work of a step, and a prediction", note)
 
 
