@@ -41,6 +41,7 @@ class Options:
     ends: str = "terminated"
     obs: str = "one"  # array, or named "parts", of which "critic" is for a value network
     state: bool = False  # whether it has get_state and set_state
+    pictures: str = ""  # whether it draws: "yes", "broken", or not at all
 
 
 SLOW_STEP = 0.003  # seconds
@@ -123,6 +124,11 @@ class Walk:
         if self.options.fault == "print":
             print("closed")
 
+    def render(self):
+        if self.options.pictures == "broken":
+            raise OSError("no display")
+        return np.full((40, 60, 3), self.time, np.uint8)
+
     def _get_state(self):
         noise = self.random.bit_generator.state["state"] if self.options.fault != "lossy" else None
         return {"position": self.position, "time": self.time, "noise": noise}
@@ -134,5 +140,8 @@ class Walk:
             self.random.bit_generator.state = {**whole, "state": state["noise"]}
 
 
-def make(options: Options) -> Walk:
-    return Walk(options)
+def make(options: Options, render_mode: str | None = None) -> Walk:
+    walk = Walk(options)
+    if options.pictures:
+        walk.render_mode = render_mode
+    return walk

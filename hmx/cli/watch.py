@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from hmx.cli import completion
 from hmx.cli.boundary import check_reports, print_json, say
@@ -93,8 +94,9 @@ def watch(
 ) -> None:
     """Watch an agent play in the terminal, or save what it plays as an animation.
 
-    Shows the environment, the probability of every action, the value and the reward terms. An environment without a
-    drawing is shown as its observation. Keys: space pauses and continues, Enter takes one step, the left arrow goes
+    Shows the environment, the probability of every action, the value and the reward terms. A simulator that draws
+    (render_mode rgb_array) is shown as pictures in a terminal with 256 colours or more, any other environment without a
+    drawing as its observation. Keys: space pauses and continues, Enter takes one step, the left arrow goes
     back one step, n jumps to the next episode, + and - change the speed, ? shows the rules, q quits. A GIF needs Pillow
     (extra `gif`).
 
@@ -107,6 +109,7 @@ def watch(
     Example: hmx watch planner --seed 3
     """
     with status("starting"):  # importing JAX takes seconds
+        from hmx.play.pixels import can_show
         from hmx.play.watch import show
         from hmx.play.watch import watch as frames_of
 
@@ -118,9 +121,11 @@ def watch(
         chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
 
     warnings: list[str] = []
-    begin = partial(frames_of, run, **vars(options), env=chosen, scenario=scenario, warn=warnings.append)
-    if save is not None and save.suffix == ".gif":
-        begin = partial(begin, pictures=True)
+    in_terminal = save is None and not json
+    pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
+    begin = partial(
+        frames_of, run, **vars(options), env=chosen, scenario=scenario, pictures=pictures, warn=warnings.append
+    )
     if save is not None:
         with status(COMPILING):
             frames = list(begin())

@@ -24,18 +24,17 @@ from hmx.algos.evaluate import (
     random_policy,
     search_policy,
 )
-from hmx.algos.search import make_search, simulations_of
+from hmx.algos.search import check_search, make_search, simulations_of
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.fields import values_of
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec, Planner
 from hmx.envs.registry import make_planner
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
-from hmx.own.simulator import not_copied
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import DEFAULT_ROOT
@@ -227,20 +226,21 @@ def make_player(session: Session, episodes: int, search: int | None = None, plan
     Raises:
         HmxError: a search that is not possible in this environment, or an environment without a planner.
     """
+    if search is not None:
+        check_search(session.env.spec, search)
+    strategy = make_planner(session.cfg.env) if planner else None
     if session.env.spec.simulator is not None:
-        if search is not None:
-            raise not_copied(session.cfg.env.id)
         return _simulator_player(session.cfg, session.env.spec, session.algorithm, episodes)
     shared = {} if session.shared is None or planner else session.shared.players
     names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
     if (episodes, search) not in shared:
-        choices = _choices(session, search, planner)
+        choices = _choices(session, search, strategy)
         programs = None if session.lowered is None else session.lowered.part(search, planner)
         shared[(episodes, search)] = _chunks(session.env, session.cfg.env.num_envs, choices, episodes, programs)
     return _make_player(session.cfg, shared[(episodes, search)], names, episodes, search)
 
 
-def _choices(session: Session, search: int | None, planner: bool) -> list[EvalPolicy]:
+def _choices(session: Session, search: int | None, planner: Planner | None) -> list[EvalPolicy]:
     """Return the policies of a session in the order of `POLICIES`."""
     empty = session.algorithm.initial_carry
     choices = [
@@ -250,7 +250,7 @@ def _choices(session: Session, search: int | None, planner: bool) -> list[EvalPo
     if search is not None:
         decide = make_search(session.algorithm, session.env, session.cfg, search)
         choices.append(search_policy(session.algorithm, decide))
-    return choices + ([planner_policy(make_planner(session.cfg.env), empty)] if planner else [])
+    return choices + ([] if planner is None else [planner_policy(planner, empty)])
 
 
 def _chunks(

@@ -69,13 +69,7 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
         return (), Timestep(obs, legal, obs, legal, nothing, ended, ended, nothing > 0, terms, {})
 
     def step(state: EnvState, action: Array, keys: Key) -> NoReturn:
-        raise not_copied(spec.id)
+        hint = "hmx score-buffer and hmx grad-report need an environment in JAX (docs/environments.md)"
+        raise HmxError(f"cannot play copies of {spec.id} in a compiled program: it is a simulator", hint)
 
     return Env(spec, reset, step)
-
-
-def not_copied(env_id: str) -> HmxError:
-    """Return the error of what needs an environment inside a compiled program."""
-    message = f"{env_id} is a simulator, which a compiled program can neither step nor copy"
-    hint = "search, hmx score-buffer and hmx grad-report need an environment in JAX (docs/environments.md)"
-    return HmxError(message, hint)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +15,7 @@ from rich.text import Text
 from hmx.config.textfile import printable
 from hmx.envs.hackmatrix.rules.position import Position, ResourcePosition, block_name, visible
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, FIRST_PROGRAM
+from hmx.play.pixels import half_blocks
 
 if TYPE_CHECKING:
     from hmx.play.frames import Frame
@@ -27,6 +29,7 @@ ENEMIES = {
 }
 _DATA, _PROGRAM = "on grey23", "on dark_blue"
 _WIDE, _NARROW = 7, 5
+_WIDEST, _TALLEST = 60, 20  # columns and lines of a picture
 _BOARD_WIDTH = 1 + SIZE * _WIDE + SIZE + 2
 LEGEND = (
     "@ you  v d g c enemy, its hp (* stunned)  t transmission, its turns  $ credits  "
@@ -77,8 +80,12 @@ class BoardView:
     def _picture(self, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the picture of an environment other than HackMatrix, and the panel next to it or below it."""
         yield Text(self.title, "bold", no_wrap=True, overflow="ellipsis")
-        lines = [printable(line) for line in self.frame.picture.split("\n")]
-        drawn, widest = Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), max(map(len, lines))
+        if self.frame.image is None:
+            lines = [printable(line) for line in self.frame.picture.split("\n")]
+            drawn = Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        else:
+            drawn = half_blocks(self.frame.image, min(options.max_width, _WIDEST), _TALLEST)
+        widest = max(map(cell_len, drawn.plain.split("\n")))
         room = options.max_width - widest - 3
         width = min(max(room, 30), 48)
         panel = [

@@ -81,6 +81,10 @@ class HostedStage:
         self._pool.wait(0)
         return (), (), self._timestep()
 
+    def close(self) -> None:
+        """End the worker."""
+        self._pool.close()
+
     def _timestep(self) -> Timestep:
         at = self._pool.at
         terminated, truncated = at.terminated.copy(), at.truncated.copy()

@@ -17,6 +17,7 @@ from rich.console import Console
 from hmx.algos.search import make_act, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
+from hmx.envs.protocol import EnvSpec
 from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
 from hmx.play import keys
@@ -36,6 +37,7 @@ from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
+from hmx.simulators.pool import SimulatorFailed
 
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
 Warn = Callable[[str], None]
@@ -108,14 +110,29 @@ def watch(
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)
         if made.spec.simulator is None:
             return Spectator(made, seed=seed, policy=policy, programs=programs)
-        pool = open_pool(made.spec, cfg.env, 1, seed, "rgb_array" if pictures else None)
-        if pictures and not pool.facts.render_mode:
-            warn(f"{cfg.env.id} draws no pictures: its render_mode is not rgb_array")
-        stack.callback(pool.close)
-        return Spectator(made, seed=seed, policy=policy, stage=HostedStage(pool, bool(pool.facts.render_mode)))
+        stage = _open_stage(made.spec, cfg.env, seed, pictures, warn)
+        stack.callback(stage.close)
+        return Spectator(made, seed=seed, policy=policy, stage=stage)
 
     # In another thread, so that Ctrl-C works while it compiles.
     return _frames(interruptible(open_game), episodes, stack)
+
+
+def _open_stage(spec: EnvSpec, env: EnvConfig, seed: int, pictures: bool, warn: Warn) -> HostedStage:
+    """Start a simulator; with pictures, if it can draw them."""
+    if not pictures:
+        return HostedStage(open_pool(spec, env, 1, seed), pictures=False)
+    pool = open_pool(spec, env, 1, seed, "rgb_array")
+    if not pool.facts.render_mode:
+        warn(f"{env.id} draws no pictures: its render_mode is not rgb_array")
+        return HostedStage(pool, pictures=False)
+    pool.reset()
+    try:
+        pool.render()
+    except SimulatorFailed as error:
+        warn(f"{env.id} draws no pictures: {error.message.splitlines()[0]}")
+        return HostedStage(open_pool(spec, env, 1, seed), pictures=False)
+    return HostedStage(pool, pictures=True)
 
 
 def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitStack) -> Iterator[Frame]:

@@ -21,6 +21,7 @@ from hmx.jobs.fork import fork
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import resume
 from hmx.jobs.train import prepare, train
+from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
@@ -148,8 +149,11 @@ def test_evaluation_plays_whole_episodes_from_the_same_positions(whole):
     one, other = (evaluate(whole, episodes=6, policies=["sampled"]).policies[0] for _ in range(2))
     assert (one.episodes, one.length_mean, one.unfinished) == (6, 11.0, 0)
     assert one.return_mean == other.return_mean
-    with pytest.raises(HmxError, match="is a simulator, which a compiled program can neither step nor copy"):
-        evaluate(whole, episodes=2, search=4)
+    for search in (evaluate, watch):
+        with pytest.raises(HmxError, match=r"cannot search in .* it is a simulator, whose state a compiled program"):
+            search(whole, search=4)
+    with pytest.raises(HmxError, match=r"cannot play the planner: .* has none"):
+        evaluate(whole, episodes=2, policies=["planner"])
 
 
 @pytest.mark.parametrize(

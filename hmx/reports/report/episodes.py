@@ -207,13 +207,17 @@ def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
     names = spec.action_names
     if spec.action_dim:
         action = ", ".join(f"{x:+.2f}" for x in np.asarray(actions).reshape(-1))
+    elif spec.action_parts:
+        action = ", ".join(str(int(part)) for part in np.asarray(actions).reshape(-1))
     else:
         action = ", ".join(names[int(index)] if int(index) < len(names) else str(int(index)) for index in actions)
     terms = {name: round(float(values[e]), 6) for name, values in step.terms.items() if values[e]}
     return PlayedStep(
         state=_state(spec, step, e),
         action=action,
-        probabilities={names[i]: float(p) for i, p in enumerate(probs[0]) if p > 0} if len(probs) == 1 else {},
+        probabilities={names[i]: float(p) for i, p in enumerate(probs[0]) if p > 0}
+        if names and len(probs) == 1
+        else {},
         value=value if np.isfinite(value) else None,
         reward=round(float(step.reward[e].sum()), 6),
         terms=terms,
