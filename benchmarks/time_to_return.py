@@ -14,7 +14,7 @@ configuration says. A peer has the hyperparameters published with it for this en
 names follow its name. rejax runs without its evaluations; PureJaxRL trains to the end, and is charged for the share of
 its updates until it arrived. Stable-Baselines3 (sb3) has the hyperparameters of RL Baselines3 Zoo, all environments in
 one process as there, and one thread. `--peer-python` is the Python that has the packages of the peers. `--peer
-purejaxrl` needs `--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0, distrax and Brax.
+purejaxrl` needs `--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0 and distrax.
 
 Printed are the median over the seeds of processor seconds, wall seconds and environment steps, how many seeds arrived,
 and the ratio of the median seconds to the first variant with a 95 % interval (bootstrap over seeds). These seconds, and

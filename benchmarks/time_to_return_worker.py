@@ -1,8 +1,9 @@
-"""One program of `time_to_return.py` in its own process: hmx, or a peer, which then needs no hmx.
+"""One program of `time_to_return.py` or `many_seeds.py` in its own process: hmx, or a peer, which then needs no hmx.
 
 It reads a `Task` as one line of JSON and writes what compiling took. Then it trains one seed for each number it reads,
-and writes when that seed's mean return passed the threshold. Peers are called, not copied: rejax and Stable-Baselines3
-must be installed; PureJaxRL is a clone of its repository, a folder of scripts, whose configuration is read too.
+and writes when that seed's mean return passed the threshold; for the text "speed" it writes how long some updates took.
+Peers are called, not copied: rejax and Stable-Baselines3 must be installed; PureJaxRL is a clone of its repository, a
+folder of scripts, whose configuration is read too.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
+import jax.interpreters.xla
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,17 +42,24 @@ class Task(NamedTuple):
     target: float
     episodes: int  # the mean return is that of the last updates in which at least so many ended
     folder: str = ""  # of PureJaxRL
+    together: int = 1  # seeds that one program trains
+    updates: int = 0  # that one call of a program does; 0 leaves the number to the program
 
 
 class Program(NamedTuple):
-    """A program that is ready to train: `step` does some updates, and all numbers it returns are on the host."""
+    """A program that is ready to train: `step` does some updates, and all numbers it returns are on the host.
 
-    start: Callable[[int], Any]  # the state of a seed
+    Where a program trains several seeds, its series has their sums.
+    """
+
+    start: Callable[[int], Any]  # the state of a seed, or of several from that one on
     step: Callable[[Any], tuple[Any, Series]]
     per_update: int  # environment steps
     total: int  # environment steps that a training lasts
     versions: str
     workers_cpu: Callable[[], float] = lambda: 0.0  # processor seconds of its worker processes
+    memory_bytes: int = 0  # of arguments, results and everything between
+    begin: Callable[[Any], Any] | None = None  # the part of `step` that is not training
 
 
 GYMNAX = {"cartpole-discrete": "CartPole-v1", "pendulum": "Pendulum-v1"}
@@ -138,6 +148,43 @@ def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, 
     return False, cpu, wall, float(len(series[0]) * program.per_update)
 
 
+def speed(program: Program, task: Task) -> tuple[float, float, float]:
+    """Time one call of a program: processor seconds, wall seconds, and environment steps over all seeds."""
+    state = program.start(0)
+    times = time.process_time(), time.perf_counter()
+    if program.begin is not None:
+        program.begin(state)
+    after = time.process_time(), time.perf_counter()
+    _, series = program.step(state)
+    cpu, wall = time.process_time() - after[0], time.perf_counter() - after[1]
+    steps = len(series[0]) * program.per_update * task.together
+    return cpu - (after[0] - times[0]), wall - (after[1] - times[1]), float(steps)
+
+
+def side_by_side(function: Callable[..., Any], task: Task) -> Callable[..., Any]:
+    """Return a function of one seed for all seeds of a task: their arrays have a leading axis if there are several."""
+    return function if task.together == 1 else jax.vmap(function)
+
+
+def keys_of(make: Callable[[Any], jax.Array], seed: int, task: Task) -> jax.Array:
+    """Return the key of a seed, or of several from that one on."""
+    return make(seed) if task.together == 1 else jax.vmap(make)(seed + jnp.arange(task.together))
+
+
+def over_seeds(values: np.ndarray[Any, Any], task: Task) -> np.ndarray[Any, Any]:
+    """Return the sums over the seeds, which are the leading axis if there are several."""
+    return values if task.together == 1 else values.sum(0)
+
+
+def memory_bytes_of(compiled: jax.stages.Compiled) -> int:
+    """Return the bytes of arguments, results and everything between; 0 where the backend does not say."""
+    sizes = compiled.memory_analysis()
+    if sizes is None:
+        return 0
+    total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    return int(total - sizes.alias_size_in_bytes)
+
+
 def versions(*packages: str) -> str:
     """Name the installed ones of some packages with their versions, and the device."""
     found = []
@@ -169,12 +216,14 @@ def hmx(task: Task) -> Program:
     if env.spec.simulator is not None:
         return hmx_on_simulators(cfg)
     algorithm = make_algorithm(cfg, env)
-    chunk = compile_chunk(algorithm, abstract_state(algorithm, 0, 1), cfg.run.updates_per_chunk)
+    seeds, length = task.together, task.updates or cfg.run.updates_per_chunk
+    chunk = compile_chunk(algorithm, abstract_state(algorithm, 0, seeds), length, seeds)
 
     def start(seed: int) -> Seed:
-        return Seed(algorithm, chunk, jax.block_until_ready(init_state(algorithm, seed, 1)))
+        return Seed(algorithm, chunk, jax.block_until_ready(init_state(algorithm, seed, seeds)))
 
-    return Program(start, advance, cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps, versions("hmx"))
+    per_update = cfg.env.num_envs * cfg.algo.num_steps
+    return Program(start, advance, per_update, cfg.run.total_steps, versions("hmx"), memory_bytes=chunk.memory_bytes)
 
 
 def hmx_on_simulators(cfg: Any) -> Program:
@@ -211,10 +260,12 @@ def advance(seed: Seed) -> tuple[Seed, Series]:
     hypers = [seed.algorithm.hypers(done + i) for i in range(chunk.length)]
     rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
     result = chunk.call(seed.state, rows, np.int32(chunk.length))
-    records = [reduce_row(chunk.rows, values) for values in jax.device_get(result.packed)]
+    packed = jax.device_get(result.packed).reshape(chunk.length * chunk.num_seeds, -1)
+    records = [reduce_row(chunk.rows, values) for values in packed]
     counts = np.array([record["train/num_episodes"] for record in records])
     means = np.array([record.get("train/mean_episode_return", 0.0) for record in records])
-    return seed._replace(state=result.state, done=done + chunk.length), (counts, counts * means)
+    sums = [values.reshape(chunk.length, chunk.num_seeds).sum(1) for values in (counts, counts * means)]
+    return seed._replace(state=result.state, done=done + chunk.length), (sums[0], sums[1])
 
 
 class Tally(NamedTuple):
@@ -251,8 +302,47 @@ class Counted:
         return obs, ended, reward, done, info
 
 
+def repair_imports() -> None:
+    """Let distrax and the scripts of PureJaxRL be imported where what they need is newer or missing.
+
+    tensorflow-probability 0.25, of distrax, reads a table that JAX has moved. The wrappers of PureJaxRL import Brax and
+    navix, which its scripts for the environments of gymnax do not use.
+    """
+    tables: Any = jax.interpreters.xla
+    if not hasattr(tables, "pytype_aval_mappings"):
+        tables.pytype_aval_mappings = importlib.import_module("jax._src.core").pytype_aval_mappings
+    for name in ("navix", "brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            sys.modules[name] = mock.MagicMock()
+
+
+def draw_weights_one_by_one() -> None:
+    """Let flax draw the orthogonal weights of several seeds one after another.
+
+    A batched QR factorisation can wait forever on a CPU with two threads (jaxlib 0.10.2): without this, PureJaxRL with
+    128 seeds never began to train.
+    """
+    initialisers = importlib.import_module("flax.linen.initializers")
+    orthogonal = initialisers.orthogonal
+
+    def sequential(*options: Any) -> Callable[..., jax.Array]:
+        draw = orthogonal(*options)
+
+        def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
+            one_by_one: Callable[[jax.Array], jax.Array]
+            one_by_one = jax.custom_batching.sequential_vmap(lambda k: draw(k, shape, dtype))
+            return one_by_one(key)
+
+        return init
+
+    initialisers.orthogonal = sequential  # type: ignore[attr-defined]
+
+
 def rejax(task: Task) -> Program:
     """Compile the training iterations of rejax's PPO, without its evaluations: chunks of about 8,192 steps."""
+    repair_imports()
     import gymnax
     from rejax import PPO
 
@@ -268,21 +358,22 @@ def rejax(task: Task) -> Program:
         return cleared, (tally.episodes.sum(), tally.returns.sum())
 
     def chunk(state: Any) -> Any:
-        return jax.lax.scan(iteration, state, None, max(1, 8192 // per_update))
+        return jax.lax.scan(iteration, state, None, task.updates or max(1, 8192 // per_update))
 
     # an empty scan gives the state the types that it has after an iteration
-    begin = jax.jit(lambda key: jax.lax.scan(iteration, algo.init_state(key), None, 0)[0])
-    example = begin(jax.random.key(0))
-    compiled = jax.jit(chunk, donate_argnums=0).lower(example).compile()
+    begin = jax.jit(side_by_side(lambda key: jax.lax.scan(iteration, algo.init_state(key), None, 0)[0], task))
+    example = jax.eval_shape(begin, keys_of(jax.random.key, 0, task))
+    compiled = jax.jit(side_by_side(chunk, task), donate_argnums=0).lower(example).compile()
 
     def start(seed: int) -> Any:
-        return jax.block_until_ready(begin(jax.random.key(seed)))
+        return jax.block_until_ready(begin(keys_of(jax.random.key, seed, task)))
 
     def step(state: Any) -> tuple[Any, Series]:
-        state, series = compiled(state)
-        return state, jax.device_get(series)
+        state, (counts, returns) = compiled(state)
+        return state, (over_seeds(jax.device_get(counts), task), over_seeds(jax.device_get(returns), task))
 
-    return Program(start, step, per_update, task.limit, versions("rejax", "gymnax", "flax"))
+    memory = memory_bytes_of(compiled)
+    return Program(start, step, per_update, task.limit, versions("rejax", "gymnax", "flax"), memory_bytes=memory)
 
 
 def purejaxrl(task: Task) -> Program:
@@ -291,6 +382,8 @@ def purejaxrl(task: Task) -> Program:
     Its script for continuous actions takes environments of Brax only. Here it gets gymnax's pendulum in that place,
     with the action in units of the greatest torque, because the script clips actions to [-1, 1].
     """
+    repair_imports()
+    draw_weights_one_by_one()
     script = "ppo" if task.env == "cartpole-discrete" else "ppo_continuous_action"
     folder = Path(task.folder) / "purejaxrl"
     sys.path[:0] = [task.folder, str(folder)]
@@ -318,21 +411,40 @@ def purejaxrl(task: Task) -> Program:
     if task.env == "pendulum":
         published["TOTAL_TIMESTEPS"] = task.limit
     config = {**published, "ENV_NAME": GYMNAX[task.env], "DEBUG": False, **task.settings}
-    train = module.make_train(config)
-
-    def whole(key: jax.Array) -> Series:
-        info = train(key)["metrics"]
-        ended = info["returned_episode"]
-        return ended.sum((1, 2)), (info["returned_episode_returns"] * ended).sum((1, 2))
-
-    compiled = jax.jit(whole).lower(jax.random.PRNGKey(0)).compile()
     per_update = int(config["NUM_ENVS"] * config["NUM_STEPS"])
+    if task.updates:
+        config["TOTAL_TIMESTEPS"] = task.updates * per_update
+    config["NUM_UPDATES"] = int(config["TOTAL_TIMESTEPS"]) // per_update
+    example = keys_of(jax.random.PRNGKey, 0, task)
+
+    def training(steps: int) -> Any:
+        train = module.make_train({**config, "TOTAL_TIMESTEPS": steps})
+
+        def whole(key: jax.Array) -> tuple[Any, Any]:
+            result = train(key)
+            ended = result["metrics"]["returned_episode"]
+            returns = (result["metrics"]["returned_episode_returns"] * ended).sum((1, 2))
+            # the state is a result, or the compiler would leave out what only it needs
+            return result["runner_state"], (ended.sum((1, 2)), returns)
+
+        return jax.jit(side_by_side(whole, task)).lower(example).compile()
+
+    compiled = training(config["TOTAL_TIMESTEPS"])
+    without_updates = functools.cache(lambda: training(0))
 
     def step(key: Any) -> tuple[Any, Series]:
-        return key, jax.device_get(compiled(key))
+        _, (counts, returns) = jax.block_until_ready(compiled(key))
+        return key, (over_seeds(jax.device_get(counts), task), over_seeds(jax.device_get(returns), task))
 
-    total = int(config["NUM_UPDATES"]) * per_update
-    return Program(jax.random.PRNGKey, step, per_update, total, f"PureJaxRL, {versions('gymnax', 'flax')}")
+    return Program(
+        lambda seed: keys_of(jax.random.PRNGKey, seed, task),
+        step,
+        per_update,
+        config["NUM_UPDATES"] * per_update,
+        f"PureJaxRL, {versions('gymnax', 'flax')}",
+        memory_bytes=memory_bytes_of(compiled),
+        begin=lambda key: jax.block_until_ready(without_updates()(key)),
+    )
 
 
 def configuration(script: str) -> dict[str, Any]:
@@ -391,9 +503,11 @@ def main() -> None:
         began = time.process_time(), time.perf_counter()
         program = PROGRAMS[task.program](task)
         spent = time.process_time() - began[0], time.perf_counter() - began[1]
-        reply({"cpu": spent[0], "wall": spent[1], "versions": program.versions, "on_cpu": on_cpu()})
+        memory = program.memory_bytes
+        reply({"cpu": spent[0], "wall": spent[1], "versions": program.versions, "on_cpu": on_cpu(), "memory": memory})
         for line in sys.stdin:
-            reply(train(program, int(line), task))
+            question = json.loads(line)
+            reply(speed(program, task) if question == "speed" else train(program, question, task))
 
 
 if __name__ == "__main__":

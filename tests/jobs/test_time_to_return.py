@@ -113,7 +113,8 @@ def make_train(config):
     def train(rng):
         shape = int(config["NUM_UPDATES"]), config["NUM_STEPS"], config["NUM_ENVS"]
         returns = jnp.broadcast_to(10.0 * jnp.arange(shape[0])[:, None, None], shape)
-        return {"metrics": {"returned_episode": jnp.ones(shape, bool), "returned_episode_returns": returns}}
+        metrics = {"returned_episode": jnp.ones(shape, bool), "returned_episode_returns": returns}
+        return {"runner_state": rng, "metrics": metrics}
     return train
 if __name__ == "__main__":
     config = {"NUM_ENVS": 4, "NUM_STEPS": 50, "TOTAL_TIMESTEPS": 1e4, "DEBUG": True}

@@ -1,0 +1,106 @@
+"""Speed of PPO with many seeds in one program: hmx, changes of it, and peers of the same sizes.
+
+    python benchmarks/many_seeds.py --seeds 1,16,128 --peer rejax --peer purejaxrl --purejaxrl FOLDER
+    python benchmarks/many_seeds.py --envs 4,64,1024 --change "ppo.obs_norm=none"
+
+Every number of seeds is measured with every number of environments. A variant trains all seeds of a row in one program
+of its own process, `--updates` updates per call; the processes take turns, `--rounds` times. Peers get the sizes of
+hmx: environments, steps, epochs, minibatches, and two networks of two layers of 64 tanh units, which `--base` must not
+change. rejax and PureJaxRL, `--peer-python` and `--purejaxrl` are those of time_to_return.py.
+
+Printed are environment steps per second of processor time (of the wall clock on an accelerator), over all seeds: the
+fastest round, since a busy machine only adds time, and its ratio to the fastest round of hmx. hmx is charged for its
+metrics on the host; PureJaxRL is not charged for initialising. Memory is that of the compiled program, per seed.
+Compiling counts tracing too, in processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from time_to_return import PEERS, Worker, hmx_settings, peer_settings
+
+from hmx.config.schema import Config
+from hmx.registry.load import load
+
+ENV = "cartpole-discrete"
+
+
+def sizes_of(peer: str, cfg: Config) -> dict[str, Any]:
+    """Return the sizes of a configuration in the names of a peer."""
+    sizes = cfg.env.num_envs, cfg.algo.num_steps, cfg.ppo.update_epochs, cfg.ppo.num_minibatches
+    names = {
+        "rejax": ("num_envs", "num_steps", "num_epochs", "num_minibatches"),
+        "purejaxrl": ("NUM_ENVS", "NUM_STEPS", "UPDATE_EPOCHS", "NUM_MINIBATCHES"),
+    }
+    return dict(zip(names[peer], sizes, strict=True))
+
+
+def tasks_of(args: argparse.Namespace, envs: int, seeds: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the Python and the task of every variant, by its name."""
+    base = f"{args.base} env.num_envs={envs}"
+    common = {"env": ENV, "limit": 0, "seconds": 0, "target": 0, "episodes": 0}
+    common |= {"folder": args.purejaxrl, "together": seeds, "updates": args.updates}
+    tasks: dict[str, tuple[str, dict[str, Any]]] = {}
+    for change in ["", *args.change]:
+        task = {"program": "hmx", "settings": hmx_settings(ENV, base, change), **common}
+        tasks[change or "hmx"] = sys.executable, task
+    cfg = load(environ={}, **hmx_settings(ENV, base, "")).config
+    for peer in args.peer:
+        name, *given = shlex.split(peer)
+        settings = {**sizes_of(name, cfg), **peer_settings(given)}
+        tasks[peer] = args.peer_python, {"program": name, "settings": settings, **common}
+    return tasks
+
+
+def measure(tasks: Mapping[str, tuple[str, dict[str, Any]]], rounds: int) -> None:
+    """Compile all variants, time them in turn, and print a line for each."""
+    speeds: dict[str, list[float]] = {name: [] for name in tasks}
+    with contextlib.ExitStack() as stack:
+        workers = {name: stack.enter_context(Worker(python, task)) for name, (python, task) in tasks.items()}
+        for _ in range(rounds):
+            for name, worker in workers.items():
+                cpu, wall, steps = worker.ask("speed")
+                speeds[name].append(steps / (cpu if worker.compiled["on_cpu"] else wall))
+        best = max(speeds["hmx"])
+        for name, worker in workers.items():
+            seeds, fastest = tasks[name][1]["together"], max(speeds[name])
+            numbers = f"{fastest:>11,.0f} {fastest / best:>6.2f} {worker.compiled['cpu']:>8.1f}"
+            memory = f"{worker.compiled['memory'] / seeds / 2**10:>9,.0f}"
+            print(f"{seeds:>6} {numbers} {memory}  {name} ({worker.compiled['versions']})", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="1,16,128", help="seeds in one program, separated by commas")
+    parser.add_argument("--envs", default="16", help="environments of each seed, separated by commas")
+    parser.add_argument("--base", default="--preset control", help="preset and settings of all variants of hmx")
+    parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
+    parser.add_argument("--peer", action="append", default=[], help="rejax or purejaxrl, and settings, in quotes")
+    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
+    parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
+    parser.add_argument("--updates", type=int, default=4, help="updates per round")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    for peer in args.peer:
+        name = shlex.split(peer)[0]
+        if name not in PEERS:
+            parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
+        if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
+            parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
+    for envs in map(int, args.envs.split(",")):
+        for seeds in map(int, args.seeds.split(",")):
+            print(f"\n{ENV}, {envs} environments per seed, {args.updates} updates, best of {args.rounds} rounds")
+            print(f"{'seeds':>6} {'steps/s':>11} {'ratio':>6} {'compile':>8} {'KiB/seed':>9}  variant")
+            measure(tasks_of(args, envs, seeds), args.rounds)
+
+
+if __name__ == "__main__":
+    main()
