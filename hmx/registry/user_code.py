@@ -318,9 +318,13 @@ def _read(function: Callable[..., Any], name: str, key: str, my: OwnOptions) -> 
 
 @contextlib.contextmanager
 def explaining(path: Path, what: str) -> Iterator[None]:
-    """Turn an exception of the user's code into an `HmxError`, with the part of the traceback in their file."""
+    """Turn an exception of the user's code into an `HmxError`, with the part of the traceback in their file.
+
+    What the code prints goes to standard error, since standard output may be JSON.
+    """
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     except HmxError:
         raise
     except (Exception, SystemExit) as error:

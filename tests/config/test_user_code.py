@@ -79,6 +79,13 @@ def test_every_mistake_has_one_clear_error(place: Path, reference: str, source: 
     assert caught.value.hint and caught.value.exit_code == 2
 
 
+def test_what_code_prints_goes_to_standard_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "mine.py").write_text("print('imported')\ndef make():\n    print('built')\n    return 1\n")
+    with user_code.trusting(True):
+        user_code.build("./mine.py", KEY)
+    assert capsys.readouterr() == ("", "imported\nbuilt\n")
+
+
 def test_references_have_short_names() -> None:
     names = [references.name_of(text) for text in ("ppo", "./a/net.py", "./net.py:wide", "pack.nets:make", "a.b:c")]
     assert names == ["ppo", "net", "net-wide", "nets", "b-c"]
