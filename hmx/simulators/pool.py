@@ -39,12 +39,11 @@ from hmx.simulators.worker import INSIDE, WorkerTask
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from hmx.simulators.worker import boot; boot()"
 _GRACE = 2.0  # seconds that a worker has to close its simulators
 _MAX_PRINTED = 1 << 20  # bytes that a worker prints before they are dropped
-_OF_A_PROCESS = (
-    2  # the clock of a process on Linux, with its complemented number above three bits (clock_getcpuclockid)
-)
+_CPU_CLOCK = 2  # of a process on Linux: these bits, below its complemented number (clock_getcpuclockid)
 _CRASH = "Fatal Python error"  # of Python's faulthandler
 _TIMEVAL = struct.Struct("@ll")  # of the C library: seconds and microseconds
 _SHOWN = 5  # lines of what a worker printed before it died
+_FAILED = ExitCode.CHECK_FAILED
 
 
 class SimulatorFailed(HmxError):
@@ -108,7 +107,7 @@ class _Process:
 
     def cpu_seconds(self) -> float:
         """Return its processor time; 0 where the system does not tell that of another process."""
-        clock = (~self.process.pid << 3) | _OF_A_PROCESS
+        clock = (~self.process.pid << 3) | _CPU_CLOCK
         try:
             return time.clock_gettime(clock)
         except (OSError, OverflowError):
@@ -344,16 +343,12 @@ class WorkerPool:
         return f"{self.recipe.env_id}: worker {process.number} ({which})"
 
 
-_FAILED = ExitCode.CHECK_FAILED
-
-
 def _opening(task: WorkerTask) -> dict[str, Any]:
     what = task._replace(recipe=task.recipe._asdict())  # type: ignore[arg-type]  # as JSON holds it
-    permissions = user_code.permissions(task.recipe.reference, "env.id") if task.recipe.reference else _NOTHING
+    permissions: dict[str, Any] = {"allowed": [], "trust": False, "accept_change": False}
+    if task.recipe.reference:
+        permissions = user_code.permissions(task.recipe.reference, "env.id")
     return {"do": "open", "task": what._asdict(), "permissions": permissions}
-
-
-_NOTHING: dict[str, Any] = {"allowed": [], "trust": False, "accept_change": False}
 
 
 def child_environment() -> dict[str, str]:
