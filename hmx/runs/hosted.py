@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from hmx.runs.signals import interruptible
 from hmx.simulators.episode import TRAINING
 from hmx.simulators.journal import Journal, SavedEpisodes
 from hmx.simulators.pool import SimulatorFailed, WorkerPool
+from hmx.simulators.spaces import Facts
 
 Array = np.ndarray[Any, Any]
 
@@ -71,6 +72,7 @@ class Host:
             source.recipe, source.facts, self.plan, seed=seed, stream=TRAINING, timeout=env.worker_timeout
         )
         self._journal: Journal
+        self._limits: Limits | None = limits_of(source.facts)  # None if there are none, and after a warning
 
     def close(self) -> None:
         """End the workers."""
@@ -128,11 +130,20 @@ class Host:
         for group in range(self.plan.num_groups):
             run.arrive(self.num_steps - 1, group)
         self._warn_of_prints()
-        return run.finished()
+        rollout = run.finished()
+        self._warn_of_limits(run.seen.obs_t)
+        return rollout
 
     def _warn_of_prints(self) -> None:
         if (line := self.pool.printed()) is not None:
             self._warn(f"{self.pool.recipe.env_id} prints, which is not shown: worker {line.worker}: {line.line}")
+
+    def _warn_of_limits(self, obs_t: Array) -> None:
+        """Warn once: what lies outside its space can be learned from, and simulators of Gymnasium show it too."""
+        if self._limits is not None and (problem := outside(obs_t, self._limits)) is not None:
+            env_id, self._limits = self.pool.recipe.env_id, None
+            hint = f"hmx check-env {shlex.quote(env_id)} looks for such numbers"
+            self._warn(f"an observation of {env_id} lies outside its space: {problem}; {hint}")
 
 
 class _Rollout:
@@ -268,6 +279,29 @@ def compile_hosted(
 
     chunk.call = call
     return chunk
+
+
+class Limits(NamedTuple):
+    """The limits of the numbers of an observation, float32 `[F]` each."""
+
+    low: Array
+    high: Array
+
+
+def limits_of(facts: Facts) -> Limits | None:
+    """Return the limits of observations; None if there are none."""
+    limits = Limits(np.array(facts.obs_low, np.float32), np.array(facts.obs_high, np.float32))
+    return limits if np.isfinite(limits).any() else None
+
+
+def outside(obs_t: Array, limits: Limits) -> str | None:
+    """Describe the first number of observations `[T, E, 1, ...]` that is outside its limits; None without any."""
+    flat = obs_t.reshape(*obs_t.shape[:2], -1)
+    beyond = (flat < limits.low) | (flat > limits.high)
+    if not beyond.any():
+        return None
+    t, env, i = np.argwhere(beyond)[0]
+    return f"number {i} is {flat[t, env, i]:g}, not in [{limits.low[i]:g}, {limits.high[i]:g}], in environment {env}"
 
 
 def rows_of(action: Any, like: Array, lead: int = 1) -> Array:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmx.errors import HmxError
-from hmx.simulators.observations import GUIDE, Space, kind_of, observations_of
+from hmx.registry.observations import is_image
+from hmx.simulators.observations import GUIDE, Observations, Space, kind_of, observations_of
 
 
 class Facts(NamedTuple):
@@ -29,6 +30,8 @@ class Facts(NamedTuple):
     action_high: tuple[float, ...] = ()
     step_seconds: float = 0.0  # simulated time of a step, which its attribute `dt` states; 0 if it has none
     obs_parts: tuple[tuple[str, int], ...] = ()  # names and sizes of joined parts in order; empty for a single array
+    obs_low: tuple[float, ...] = ()  # limits of the numbers of an observation; empty for images
+    obs_high: tuple[float, ...] = ()
 
     @property
     def num_actions(self) -> int:
@@ -59,6 +62,7 @@ def facts_of(env: Any) -> Facts:
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None) or 0
     has_state = all(callable(getattr(env, name, None)) for name in ("get_state", "set_state"))
     low, high = _limits(env.action_space) if action_dim else ((), ())
+    obs_low, obs_high = ((), ()) if is_image(observations.shape) else _limits(observations)
     return Facts(
         observations.shape,
         observations.dtype,
@@ -71,6 +75,8 @@ def facts_of(env: Any) -> Facts:
         high,
         _step_seconds(env),
         observations.parts,
+        obs_low,
+        obs_high,
     )
 
 
@@ -106,7 +112,7 @@ def _actions(space: Space) -> tuple[tuple[int, ...], int]:
     return (), math.prod(int(size) for size in space.shape)
 
 
-def _limits(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _limits(space: Space | Observations) -> tuple[tuple[float, ...], tuple[float, ...]]:
     low, high = (np.broadcast_to(limit, space.shape).ravel() for limit in (space.low, space.high))
     return tuple(map(float, low)), tuple(map(float, high))
 

@@ -28,7 +28,7 @@ from hmx.records.paths import RunPaths
 from hmx.registry import user_code
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
-from hmx.runs.hosted import _check_finite
+from hmx.runs.hosted import _check_finite, limits_of, outside
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 from hmx.simulators.pool import SimulatorFailed
@@ -130,6 +130,23 @@ def test_numbers_that_are_not_finite_are_refused_with_environment_and_step():
     good.obs_t[2, 1, 0, 1] = np.inf
     with pytest.raises(SimulatorFailed, match="the observation of environment 1 is not finite at step 3 of this"):
         _check_finite(pool, good)
+
+
+def test_the_first_number_outside_its_limits_is_described():
+    limits = limits_of(SimpleNamespace(obs_low=(-1.0, -np.inf), obs_high=(1.0, np.inf)))
+    obs_t = np.full((4, 3, 1, 2), 0.9, np.float32)
+    obs_t[..., 1] = 1e9
+    assert outside(obs_t, limits) is None
+    obs_t[2, 1, 0, 0] = -1.5
+    assert outside(obs_t, limits) == "number 0 is -1.5, not in [-1, 1], in environment 1"
+    assert limits_of(SimpleNamespace(obs_low=(-np.inf,), obs_high=(np.inf,))) is None
+    assert limits_of(SimpleNamespace(obs_low=(), obs_high=())) is None  # an image
+
+
+def test_a_run_warns_once_of_observations_outside_their_space(new_config, tmp_path):
+    done = train(config(new_config, tmp_path, fault="outside", at=3))
+    (warning,) = [text for text in done.warnings if "outside its space" in text]
+    assert "number 0 is " in warning and "not in [-20, 20], in environment 0" in warning
 
 
 def test_a_fork_continues_the_episodes(whole):

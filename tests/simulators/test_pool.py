@@ -47,7 +47,8 @@ def is_running(pid):
 
 def test_a_worker_reports_the_form_of_its_simulator():
     facts = measure(recipe(actions="parts", state=True), 60.0)
-    assert facts == Facts((2,), "float32", (2, 3), 0, 0, True, "")
+    limits = {"obs_low": (-20.0, -20.0), "obs_high": (20.0, 20.0)}
+    assert facts == Facts((2,), "float32", (2, 3), 0, 0, True, "", **limits)
 
 
 def test_results_do_not_depend_on_the_number_of_workers_and_groups(open_pool):
