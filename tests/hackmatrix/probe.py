@@ -1,4 +1,7 @@
-"""One compiled step of `BATCH` games at a time, seen from the rules and from the environment at once."""
+"""One compiled step of `BATCH` games at a time, seen from the rules and from the environment at once.
+
+The functions here take seconds to compile: with `BATCH` games, all modules share one compilation of each.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,12 @@ from hmx.envs.hackmatrix.observation import packed, parts
 from hmx.types import Timestep
 
 BATCH = 512
-ENV = make_hackmatrix(EnvConfig(max_steps=0, undo_depth=RULES.undo_depth, rules=RULES.name), RewardWeights())
+LIMIT = 1000  # steps of an episode, more than a probe or a random play takes
+ENV = make_hackmatrix(EnvConfig(max_steps=LIMIT, undo_depth=RULES.undo_depth, rules=RULES.name), RewardWeights())
+new_games = jax.jit(game.reset)
+new_later_games = jax.jit(ENV.spec.later_reset)
+game_step = jax.jit(game.step, static_argnums=3)
+legal_actions = jax.jit(game.legal)
 
 
 class Seen(NamedTuple):
@@ -37,6 +45,7 @@ class Seen(NamedTuple):
     shown: tuple[jax.Array, ...]  # the same of the observation shown next
 
 
+@jax.jit
 def env_state(state: game.State) -> HackMatrixState:
     """A batch of games as the environment keeps them."""
     mask = game.legal(state).astype(jnp.uint32)
@@ -45,11 +54,20 @@ def env_state(state: game.State) -> HackMatrixState:
 
 
 @jax.jit
+def _parts(timestep: Timestep) -> list[tuple[jax.Array, ...]]:
+    return [parts(obs[:, 0]) for obs in (timestep.final_obs, timestep.obs)]
+
+
 def _probe(state: game.State, action: jax.Array, keys: jax.Array) -> Seen:
-    after, events = game.step(state, action, jax.random.clone(keys), RULES)
+    after, events = game_step(state, action, jax.random.clone(keys), RULES)
     next_state, timestep = ENV.step(env_state(state), action[:, None], keys)
-    final, shown = (parts(obs[:, 0]) for obs in (timestep.final_obs, timestep.obs))
-    return Seen(after, events, game.legal(after, RULES), next_state, timestep, final, shown)
+    return Seen(after, events, legal_actions(after), next_state, timestep, *_parts(timestep))
+
+
+def padded(state: game.State) -> game.State:
+    """The games of a batch, repeated until there are `BATCH`."""
+    index = np.arange(BATCH) % state.hp.shape[0]
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[..., index]), state)
 
 
 @functools.cache
@@ -60,10 +78,8 @@ def _keys(seed: int) -> jax.Array:
 def probe(state: game.State, actions: Sequence[int], seed: int) -> Seen:
     """One step of up to `BATCH` games; everything comes back as numpy arrays of just these games."""
     count = len(actions)
-    padding = np.arange(BATCH) % count
-    state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[..., padding]), state)
-    action = jnp.asarray(np.asarray(actions, np.int32)[padding])
-    return trim(_probe(state, action, jax.random.clone(_keys(seed))), count)
+    action = jnp.asarray(np.asarray(actions, np.int32)[np.arange(BATCH) % count])
+    return trim(_probe(padded(state), action, jax.random.clone(_keys(seed))), count)
 
 
 def trim(seen: Seen, count: int) -> Seen:
@@ -94,7 +110,8 @@ def _views(state: game.State) -> tuple[jax.Array, ...]:
 
 def views(state: game.State) -> tuple[np.ndarray, ...]:
     """Player, programs, grid and mask of a batch; the batch axis leads."""
-    return tuple(np.asarray(view) for view in _views(jax.tree.map(jnp.asarray, state)))
+    count = state.hp.shape[0]
+    return tuple(np.asarray(view)[:count] for view in _views(padded(state)))
 
 
 def grid_of(grid: np.ndarray) -> dict[tuple[int, int, int], float]:

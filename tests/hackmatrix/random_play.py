@@ -1,20 +1,18 @@
-"""Uniformly random legal play of the environment, batched, in compiled chunks."""
+"""Uniformly random legal play of the environment, batched, in chunks of steps."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from probe import BATCH, ENV
 
-from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.envs.hackmatrix.observation import parts
+from hmx.types import Timestep
 
-ENVS, CHUNK = 512, 20
-ENV = make_hackmatrix(EnvConfig(max_steps=0, rules="original"), RewardWeights())
+ENVS, CHUNK = BATCH, 20
 
 
 class Step(NamedTuple):
@@ -34,16 +32,19 @@ class Step(NamedTuple):
     high: jax.Array  # the largest of the grid, and of the player features that stay below 1
 
 
-def _step(carry: Any, keys: Any) -> tuple[Any, Step]:
-    (state, shown), (k_act, k_env) = carry, keys
-    legal = shown.legal[:, 0]
+@jax.jit
+def draw(legal: jax.Array, k_act: jax.Array, k_env: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A legal action and a key for every game."""
     action = jax.random.categorical(k_act, jnp.where(legal, 0.0, -jnp.inf), axis=-1)
-    after, ts = ENV.step(state, action[:, None], jax.random.split(k_env, legal.shape[0]))
+    return action, jax.random.split(k_env, legal.shape[0])
+
+
+@jax.jit
+def _seen(game: Any, legal: jax.Array, action: jax.Array, ts: Timestep) -> Step:
     player, programs, grid = parts(ts.obs[:, 0])
     bounded = jnp.concatenate([player[:, :6], player[:, 8:], programs, grid.reshape(grid.shape[0], -1)], axis=-1)
-    before = state.game._replace(history=jnp.zeros(()))
-    step = Step(
-        before,
+    return Step(
+        game._replace(history=jnp.zeros(())),
         ts.obs[:, 0],
         legal,
         action,
@@ -55,27 +56,21 @@ def _step(carry: Any, keys: Any) -> tuple[Any, Step]:
         jnp.minimum(bounded.min(-1), player.min(-1)),
         bounded.max(-1),
     )
-    return (after, ts), step
-
-
-@jax.jit
-def _chunk(carry: Any, key: jax.Array) -> tuple[Any, Step]:
-    k_act, k_env = jax.random.split(key)
-    return jax.lax.scan(_step, carry, (jax.random.split(k_act, CHUNK), jax.random.split(k_env, CHUNK)))
-
-
-@functools.cache
-def _reset() -> Any:
-    return jax.jit(ENV.reset)
 
 
 def play(seed: int, chunks: int, keep_states: int) -> list[Step]:
     """Chunks of random play; the first `keep_states` chunks come with their states."""
-    carry = _reset()(jax.random.split(jax.random.key(seed), ENVS))
+    state, timestep = ENV.reset(jax.random.split(jax.random.key(seed), ENVS))
     result = []
     for c in range(chunks):
-        carry, steps = _chunk(carry, jax.random.fold_in(jax.random.key(seed + 1), c))
-        if c >= keep_states:
-            steps = steps._replace(game=None, obs=None, legal=None)
-        result.append(jax.tree.map(np.asarray, steps))
+        k_act, k_env = jax.random.split(jax.random.fold_in(jax.random.key(seed + 1), c))
+        steps = []
+        for keys in zip(jax.random.split(k_act, CHUNK), jax.random.split(k_env, CHUNK), strict=True):
+            game, legal = state.game, timestep.legal[:, 0]
+            action, env_keys = draw(legal, *keys)
+            state, timestep = ENV.step(state, action[:, None], env_keys)
+            step = _seen(game, legal, action, timestep)
+            kept = step if c < keep_states else step._replace(game=None, obs=None, legal=None)
+            steps.append(jax.tree.map(np.asarray, kept))
+        result.append(jax.tree.map(lambda *leaves: np.stack(leaves), *steps))
     return result

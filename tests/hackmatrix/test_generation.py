@@ -13,7 +13,7 @@ from oracle import from_dict, outcomes
 from oracle_enemies import spawn, spawn_cells
 from oracle_state import CORNERS, DATA, MAX_HP, NEIGHBOURS, TYPES, Cell, Position
 from positions import at_the_exit
-from probe import BATCH, ENV, new_game_problem, probe, views
+from probe import BATCH, ENV, new_game_problem, new_games, new_later_games, probe, views
 from statistics_of import SURPRISE, chi_square, fits, spread, uniform
 
 from hmx.envs.hackmatrix import rules as game
@@ -26,7 +26,9 @@ GAMES = 8192
 
 @pytest.fixture(scope="module")
 def state() -> game.State:
-    return jax.jit(game.reset)(jax.random.split(jax.random.key(2), GAMES))
+    keys = jax.random.split(jax.random.key(2), GAMES).reshape(-1, BATCH)
+    batches = [jax.tree.map(np.asarray, new_games(some)) for some in keys]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=-1), *batches)
 
 
 @pytest.fixture(scope="module")
@@ -197,10 +199,12 @@ def _wait_scene(g: Position) -> dict:
 
 @pytest.fixture(scope="module")
 def later_state() -> game.State:
-    assert ENV.spec.later_reset is not None
-    state, timestep = jax.jit(ENV.spec.later_reset)(jax.random.split(jax.random.key(3), GAMES // 4))
-    assert timestep.legal[:, 0, :4].any(-1).all() and not timestep.terminated.any()
-    return state.game
+    batches = []
+    for keys in jax.random.split(jax.random.key(3), GAMES // 4).reshape(-1, BATCH):
+        state, timestep = jax.tree.map(np.asarray, new_later_games(keys))
+        assert timestep.legal[:, 0, :4].any(-1).all() and not timestep.terminated.any()
+        batches.append(state.game)
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=-1), *batches)
 
 
 @pytest.fixture(scope="module")

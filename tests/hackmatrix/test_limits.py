@@ -11,7 +11,7 @@ import pytest
 from compiled import counts_of, load, read
 from oracle_play import scene
 from oracle_state import Position
-from probe import env_state, take
+from probe import BATCH, env_state, game_step, take
 from rows import ATK, RICH, RIGHT, SIPHON, STEP, UNDO, WAIT, WARP
 
 from hmx.config.schema import EnvConfig, RewardWeights
@@ -22,14 +22,12 @@ from hmx.envs.hackmatrix.observation import packed
 pytestmark = pytest.mark.slow
 CLOSED = game.Rules(undo_depth=2, name="closed")
 ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, rules="closed"), RewardWeights())
-SIZE = 16
 
 
-@jax.jit
 def _step(state: game.State, action: jax.Array, keys: jax.Array) -> Any:
-    after, events = game.step(state, action, jax.random.clone(keys), CLOSED)
+    after, events = game_step(state, action, jax.random.clone(keys), CLOSED)
     next_state, timestep = ENV.step(env_state(state), action[:, None], keys)
-    return after, events, packed(after).T, next_state, timestep
+    return after, events, jax.jit(packed)(after).T, next_state, timestep
 
 
 FULL = [("daemon", 1 + c // 6, c % 6, 3) for c in range(30)] + [("daemon", 0, 4, 3), ("daemon", 0, 5, 3)]
@@ -64,9 +62,9 @@ class Limits:
         for turn in range(max(len(actions) for _, actions in SCENES.values())):
             going = [k for k, name in enumerate(names) if len(SCENES[name][1]) > turn]
             names = [names[k] for k in going]
-            padding = [going[k % len(going)] for k in range(SIZE)]
-            actions = [SCENES[names[k % len(names)]][1][turn] for k in range(SIZE)]
-            keys = jax.random.split(jax.random.key(turn), SIZE)
+            padding = [going[k % len(going)] for k in range(BATCH)]
+            actions = [SCENES[names[k % len(names)]][1][turn] for k in range(BATCH)]
+            keys = jax.random.split(jax.random.key(turn), BATCH)
             seen = _step(jax.tree.map(jnp.asarray, take(state, padding)), jnp.asarray(actions, jnp.int32), keys)
             state, events = seen[0], counts_of(seen[1])
             self.steps.append((names, jax.tree.map(np.asarray, seen)))

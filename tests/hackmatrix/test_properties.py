@@ -10,14 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compiled import load
+from compiled import RULES, load
 from oracle import from_dict, legal
 from oracle_state import MAX_HP, TYPES
 from positions import at_the_exit, random_scenario
-from probe import BATCH, take
+from probe import BATCH, game_step, new_games, take
 from random_play import CHUNK, ENVS, Step, play
 
-from hmx.envs.hackmatrix import rules as game
 from hmx.envs.hackmatrix.rules.state import C, E, T
 
 pytestmark = pytest.mark.slow
@@ -189,21 +188,21 @@ def test_single_game_equals_its_game_in_a_batch() -> None:
     state = jax.tree.map(jnp.asarray, take(load(given), np.arange(BATCH) % 64))
     actions = jnp.asarray(np.asarray(actions, np.int32)[np.arange(BATCH) % 64])
     keys = jax.random.split(jax.random.key(6), BATCH)
-    step = jax.jit(game.step)
-    many = step(state, actions, keys)
+    many = game_step(state, actions, keys, RULES)
+    given_state, given_actions = jax.tree.map(np.asarray, (state, actions))
     for i in range(64):
-        one = step(jax.tree.map(lambda leaf, i=i: leaf[..., i], state), actions[i], jax.random.clone(keys)[i])
+        alone = jax.tree.map(lambda leaf, i=i: leaf[..., i], given_state)
+        one = game_step(alone, given_actions[i], jax.random.clone(keys)[i], RULES)
         for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
             assert b.shape == a.shape[:-1]
             np.testing.assert_array_equal(np.asarray(a)[..., i], np.asarray(b))
 
 
 def test_single_new_game_equals_its_game_in_a_batch() -> None:
-    keys = jax.random.split(jax.random.key(7), ENVS)
-    reset = jax.jit(game.reset)
-    many = reset(keys)
+    keys = jax.random.split(jax.random.key(7), BATCH)
+    many = new_games(keys)
     for i in range(32):
-        one = reset(jax.random.clone(keys)[i])
+        one = new_games(jax.random.clone(keys)[i])
         for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
             np.testing.assert_array_equal(np.asarray(a)[..., i], np.asarray(b))
 

@@ -8,24 +8,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from probe import BATCH, ENV, LIMIT, new_later_games
+from random_play import draw
 
-from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.envs.hackmatrix.env import make_hackmatrix
-from hmx.envs.protocol import select
+from hmx.envs.hackmatrix.env import HackMatrixState
+from hmx.envs.protocol import SearchStep, select
+from hmx.types import Timestep
 
 pytestmark = pytest.mark.slow
-ENVS, STEPS = 64, 100
-ENV = make_hackmatrix(EnvConfig(max_steps=25, rules="original"), RewardWeights())
+STEPS = 25
 
 
-def _both(carry: Any, keys: Any) -> Any:
-    """Step once in both ways; return how often what counts differs, and how many episodes ended and stages began."""
-    assert ENV.play is not None
-    (state, seen), (k_act, k_env) = carry, keys
-    action = jax.random.categorical(k_act, jnp.where(seen.legal[:, 0], 0.0, -jnp.inf), axis=-1)[:, None]
-    env_keys = jax.random.split(k_env, ENVS)
-    after, now = ENV.step(state, action, env_keys)
-    played, search = ENV.play(state, action, jax.random.clone(env_keys))
+@jax.jit
+def _differences(
+    state: HackMatrixState, after: HackMatrixState, now: Timestep, played: HackMatrixState, search: SearchStep
+) -> Any:
+    """How often what counts differs, and how many episodes ended and stages began."""
     ended = now.terminated | now.truncated
     last = now.final_obs, now.final_legal
     same = select(ended, after, played, ENV.spec.state_axis), select(now.terminated, last, search[:2])
@@ -34,13 +32,26 @@ def _both(carry: Any, keys: Any) -> Any:
     rounding = 1e-6 * (1.0 + jnp.abs(now.reward))  # the two programs may add the terms in another order
     off = (jnp.abs(search.reward - now.reward) > rounding).sum()
     entered = (after.game.stage > state.game.stage) & ~ended
-    return (after, now), ((differences, off), now.terminated.sum(), now.truncated.sum(), entered.sum())
+    return (differences, off), (now.terminated.sum(), now.truncated.sum(), entered.sum())
+
+
+@jax.jit
+def _aged(state: HackMatrixState) -> HackMatrixState:
+    """The games shortly before the step limit: a new episode has 10 steps left."""
+    return state._replace(steps=jnp.maximum(state.steps, LIMIT - 10))
 
 
 def test_search_step_equals_the_step_without_its_reset():
-    assert ENV.spec.later_reset is not None
-    first = ENV.spec.later_reset(jax.random.split(jax.random.key(0), ENVS))
-    keys = jax.random.split(jax.random.key(1), STEPS), jax.random.split(jax.random.key(2), STEPS)
-    _, (differences, *events) = jax.jit(lambda carry, keys: jax.lax.scan(_both, carry, keys))(first, keys)
-    assert sum(int(np.sum(leaf)) for leaf in jax.tree.leaves(differences)) == 0
-    assert min(int(np.sum(leaf)) for leaf in events) > 0
+    assert ENV.play is not None
+    state, now = new_later_games(jax.random.split(jax.random.key(0), BATCH))
+    counts = []
+    for turn in range(STEPS):
+        k_act, k_env = jax.random.split(jax.random.fold_in(jax.random.key(1), turn))
+        action, keys = draw(now.legal[:, 0], k_act, k_env)
+        before = _aged(state)
+        state, now = ENV.step(before, action[:, None], keys)
+        played, search = ENV.play(before, action[:, None], jax.random.clone(keys))
+        counts.append(_differences(before, state, now, played, search))
+    differences, events = jax.tree.map(lambda *leaves: int(np.sum(leaves)), *counts)
+    assert sum(jax.tree.leaves(differences)) == 0
+    assert min(events) > 0

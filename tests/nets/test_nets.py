@@ -34,6 +34,17 @@ def board_cells(obs):
     return obs[..., :SCALARS], obs[..., SCALARS:].reshape(*obs.shape[:-1], CELLS, FEATURES)
 
 
+def compiled(cfg, spec, **options):
+    """A network whose functions are compiled: one program each, instead of one per operation."""
+    net = make_net(cfg, spec, **options)
+    return net._replace(init=jax.jit(net.init), apply=jax.jit(net.apply), hidden=jax.jit(net.hidden))
+
+
+def shapes(net):
+    """The shapes and types of a network's parameters."""
+    return jax.eval_shape(net.init, jax.random.key(0))
+
+
 def apply(net, params, obs, obs_rank=1):
     """One step of a network without memory."""
     output, carry = net.apply(params, (), obs, jnp.zeros(obs.shape[: obs.ndim - obs_rank], bool))
@@ -55,7 +66,7 @@ BOARD = Spec("board", (SCALARS + CELLS * FEATURES,), num_actions=28, cells=board
     ids=["shared", "separate", "silu", "gelu"],
 )
 def test_shapes_and_batch_axes(cfg):
-    net = make_net(cfg, Spec(), value_width=2)
+    net = compiled(cfg, Spec(), value_width=2)
     params = net.init(jax.random.key(0))
     obs = jax.random.normal(jax.random.key(1), (4, 2, 5))
     out = apply(net, params, obs)
@@ -71,10 +82,10 @@ def test_shapes_and_batch_axes(cfg):
 def test_bfloat16_rounds_hidden_layers_only(board, norm):
     spec = BOARD if board else Spec(obs_shape=(23,), num_actions=28)
     exact, rounded = (
-        make_net(NetConfig(hidden=(32, 32), layer_norm=norm, compute_dtype=d), spec) for d in ("float32", "bfloat16")
+        compiled(NetConfig(hidden=(32, 32), layer_norm=norm, compute_dtype=d), spec) for d in ("float32", "bfloat16")
     )
     params = exact.init(jax.random.key(0))
-    assert {leaf.dtype for leaf in jax.tree.leaves(rounded.init(jax.random.key(0)))} == {jnp.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes(rounded))} == {jnp.dtype("float32")}
     obs = jax.random.normal(jax.random.key(1), (64, 23))
     want, got = apply(exact, params, obs), apply(rounded, params, obs)
     assert {got.logits.dtype, got.value_raw.dtype} == {jnp.dtype("float32")}
@@ -84,32 +95,32 @@ def test_bfloat16_rounds_hidden_layers_only(board, norm):
     assert {leaf.dtype for leaf in units} == {jnp.dtype("bfloat16")}
     # the heads compute in float32: rounding a float32 result to bfloat16 changes it
     assert (got.value_raw != got.value_raw.astype(jnp.bfloat16).astype(jnp.float32)).mean() > 0.5
-    gradient = jax.grad(lambda p: apply(rounded, p, obs).value_raw.sum())(params)
+    gradient = jax.jit(jax.grad(lambda p: apply(rounded, p, obs).value_raw.sum()))(params)
     assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
 
 
 def test_separate_torsos_share_nothing():
-    net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec())
+    net = compiled(NetConfig(hidden=(8,), shared_torso=False), Spec())
     params = net.init(jax.random.key(0))
-    gradient = jax.grad(lambda p: apply(net, p, jnp.ones((1, 5))).value_raw.sum())(params)
+    gradient = jax.jit(jax.grad(lambda p: apply(net, p, jnp.ones((1, 5))).value_raw.sum()))(params)
     moved = {name for name, leaves in gradient.items() if any(bool(x.any()) for x in jax.tree.leaves(leaves))}
     assert moved == {"value_torso", "value_head"}
 
 
 def test_value_only_features_do_not_change_the_policy():
-    net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=2))
+    net = compiled(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=2))
     params = net.init(jax.random.key(0))
     assert params["torso"]["dense_0"]["kernel"].shape == (3, 8)
     assert params["value_torso"]["dense_0"]["kernel"].shape == (5, 8)
-    said = jax.jacobian(lambda obs: apply(net, params, obs))(jnp.ones((5,)))
+    said = jax.jit(jax.jacobian(lambda obs: apply(net, params, obs)))(jnp.ones((5,)))
     assert said.logits[:, :3].any() and not said.logits[:, 3:].any()
     assert said.value_raw[:, 3:].all()
 
 
 def test_policy_only_features_do_not_change_the_value():
-    net = make_net(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=1, policy_only=2))
+    net = compiled(NetConfig(hidden=(8,), shared_torso=False), Spec(value_only=1, policy_only=2))
     params = net.init(jax.random.key(0))
-    said = jax.jacobian(lambda obs: apply(net, params, obs))(jnp.ones((5,)))
+    said = jax.jit(jax.jacobian(lambda obs: apply(net, params, obs)))(jnp.ones((5,)))
     assert said.logits[:, :4].any(0).all() and not said.logits[:, 4:].any()
     assert said.value_raw[:, 2:].all() and not said.value_raw[:, :2].any()
 
@@ -124,7 +135,7 @@ def test_policy_only_features_do_not_change_the_value():
 )
 def test_images_are_read_by_convolutions_that_fit_their_size(side, dtype, kernels):
     cfg = NetConfig(kind="cnn", hidden=(8,), init="lecun_uniform")
-    net = make_net(cfg, Spec(obs_shape=(side, side, 2), obs_dtype=dtype))
+    net = compiled(cfg, Spec(obs_shape=(side, side, 2), obs_dtype=dtype))
     params = net.init(jax.random.key(0))
     assert [layer["kernel"].shape for _, layer in sorted(params["torso_conv"].items())] == kernels
     obs = jax.random.bits(jax.random.key(1), (3, side, side, 2), jnp.uint8).astype(dtype)
@@ -139,14 +150,15 @@ def test_images_are_read_by_convolutions_that_fit_their_size(side, dtype, kernel
 def test_the_convolution_of_the_cpu_equals_that_of_xla(monkeypatch, size, side, stride):
     x = jax.random.normal(jax.random.key(0), (2, *size, 3))
     kernel = jax.random.normal(jax.random.key(1), (side, side, 3, 4))
-    here = convolve(x, kernel, stride)
+    here = jax.jit(lambda *given: convolve(*given, stride))(x, kernel)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    np.testing.assert_allclose(here, convolve(x, kernel, stride), rtol=1e-4, atol=1e-4)
+    there = jax.jit(lambda *given: convolve(*given, stride))(x, kernel)
+    np.testing.assert_allclose(here, there, rtol=1e-4, atol=1e-4)
 
 
 def test_auto_keeps_its_meaning_on_images_for_older_runs():
     net = make_net(NetConfig(hidden=(8,)), Spec(obs_shape=(4, 5, 2)))
-    assert net.init(jax.random.key(0))["torso"]["dense_0"]["kernel"].shape == (40, 8)
+    assert shapes(net)["torso"]["dense_0"]["kernel"].shape == (40, 8)
 
 
 def test_a_cnn_refuses_observations_without_three_axes():
@@ -155,7 +167,7 @@ def test_a_cnn_refuses_observations_without_three_axes():
 
 
 def test_initialisation_is_orthogonal_with_standard_gains():
-    params = make_net(NetConfig(hidden=(16, 12)), Spec(obs_shape=(24,))).init(jax.random.key(0))
+    params = compiled(NetConfig(hidden=(16, 12)), Spec(obs_shape=(24,))).init(jax.random.key(0))
     kernels = [
         (np.sqrt(2), params["torso"]["dense_0"]["kernel"]),
         (np.sqrt(2), params["torso"]["dense_1"]["kernel"]),
@@ -168,12 +180,12 @@ def test_initialisation_is_orthogonal_with_standard_gains():
 
 
 def test_a_value_head_of_gain_zero_starts_at_zero():
-    net = make_net(NetConfig(hidden=(8,)), Spec(), value_width=7, value_gain=0.0)
+    net = compiled(NetConfig(hidden=(8,)), Spec(), value_width=7, value_gain=0.0)
     assert not apply(net, net.init(jax.random.key(0)), jnp.ones((2, 5))).value_raw.any()
 
 
 def test_map_value_head_changes_the_value_only():
-    net = make_net(NetConfig(hidden=(8,)), Spec())
+    net = compiled(NetConfig(hidden=(8,)), Spec())
     params = net.init(jax.random.key(0))
     obs = jnp.ones((2, 5))
     doubled = net.map_value_head(params, lambda head: jax.tree.map(lambda leaf: 2 * leaf, head))
@@ -189,7 +201,7 @@ def test_packed_observations_are_decoded_first():
         decode=lambda words: ((words >> jnp.arange(5, dtype=jnp.uint32)[None]) & 1).astype(jnp.float32),
     )
     cfg = NetConfig(hidden=(8,))
-    net, flat = make_net(cfg, packed), make_net(cfg, Spec())
+    net, flat = compiled(cfg, packed), compiled(cfg, Spec())
     params = net.init(jax.random.key(0))
     bits = jnp.array([[[1.0, 0.0, 1.0, 1.0, 0.0]]])
     np.testing.assert_array_equal(
@@ -198,9 +210,9 @@ def test_packed_observations_are_decoded_first():
 
 
 def test_auto_chooses_cells_if_available_and_a_perceptron_otherwise():
-    assert "torso_cells" in make_net(NetConfig(hidden=(8,)), BOARD).init(jax.random.key(0))
-    assert "torso_cells" not in make_net(NetConfig(hidden=(8,), kind="mlp"), BOARD).init(jax.random.key(0))
-    assert "torso_cells" not in make_net(NetConfig(hidden=(8,)), Spec()).init(jax.random.key(0))
+    assert "torso_cells" in shapes(make_net(NetConfig(hidden=(8,)), BOARD))
+    assert "torso_cells" not in shapes(make_net(NetConfig(hidden=(8,), kind="mlp"), BOARD))
+    assert "torso_cells" not in shapes(make_net(NetConfig(hidden=(8,)), Spec()))
 
 
 def test_cells_need_a_board():
@@ -212,7 +224,7 @@ def test_cells_need_a_board():
 
 @pytest.fixture(scope="module")
 def cells():
-    net = make_net(NetConfig(hidden=(8,), cell_features=4), BOARD)
+    net = compiled(NetConfig(hidden=(8,), cell_features=4), BOARD)
     return net, net.init(jax.random.key(0))
 
 
@@ -230,12 +242,12 @@ def test_cells_equal_a_plain_implementation(cells):
 @pytest.mark.parametrize("rnn", ["none", "gru"])
 def test_several_seeds_never_use_a_batched_factorisation(rnn):
     # A batched QR can wait for ever on two cores, inside XLA: no test could tell that from a slow one.
-    net = make_net(NetConfig(hidden=(8,), rnn=rnn, rnn_hidden=6), Spec())
+    net = compiled(NetConfig(hidden=(8,), rnn=rnn, rnn_hidden=6), Spec())
     keys = jax.random.split(jax.random.key(0), 3)
-    shapes = re.findall(
+    factorised = re.findall(
         r"@lapack_sgeqrf_ffi\(.*?\) .*?: \(tensor<([0-9x]+)xf32>\)", jax.jit(jax.vmap(net.init)).lower(keys).as_text()
     )
-    assert shapes and all(shape.count("x") == 1 for shape in shapes)
+    assert factorised and all(shape.count("x") == 1 for shape in factorised)
     drawn = jax.jit(jax.vmap(net.init))(keys)
-    alone = [jax.jit(net.init)(key) for key in keys]
+    alone = [net.init(key) for key in keys]
     jax.tree.map(np.testing.assert_array_equal, drawn, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone))

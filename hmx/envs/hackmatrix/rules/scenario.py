@@ -40,7 +40,6 @@ _NAMES = [p.name for p in PROGRAMS]
 _INT32 = 2**31 - 1
 _MAX_ITEMS = 1000  # of a list; the board has 36 cells and 32 slots of each kind
 _MAX_TOLD = 20  # problems in a message
-_distance = jax.jit(exit_distance)  # twenty times faster than dispatching its operations one by one
 
 Fields = Mapping[str, tuple[int, int, int | None]]
 """Field -> (smallest, largest, default); a default of None makes the field required."""
@@ -224,6 +223,13 @@ def _board(cells: NDArray[np.uint32]) -> Board:
     return Board(jnp.asarray(halves[:, 0]), jnp.asarray(halves[:, 1]))
 
 
+@jax.jit  # twenty times faster than dispatching its operations one by one
+def _distance(pos: Array, exit_index: Array, cells: Board) -> Array:
+    """Return the distance to the exit in one game."""
+    obstacles = blocks(Board(cells.lo[:, None], cells.hi[:, None]))
+    return exit_distance(pos[None], exit_index[None], obstacles, jnp.ones(1, bool))[0]
+
+
 def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> State:
     """Return one game in the described position.
 
@@ -248,10 +254,9 @@ def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> Sta
         raise HmxError(r.message(), "correct these fields of the scenario; docs/hackmatrix.md describes them")
 
     def number(value: int) -> Array:
-        return jnp.asarray(value, jnp.int32)
+        return jnp.asarray(np.int32(value))  # quicker than from a Python number
 
-    pos, exit_index = (jnp.asarray(c, jnp.uint32) for c in (player["row"] * SIDE + player["col"], exit_cell))
-    distance = _distance(pos[None], exit_index[None], Board(*(w[..., None] for w in blocks(cells))), jnp.ones(1, bool))
+    pos, exit_index = (jnp.asarray(np.uint32(c)) for c in (player["row"] * SIDE + player["col"], exit_cell))
     return State(
         enemies=jnp.asarray(enemies),
         transmissions=jnp.asarray(sent),
@@ -266,17 +271,17 @@ def from_dict(position: Mapping[str, object], rules: Rules | None = None) -> Sta
         stage=number(top["stage"]),
         board_stage=number(top["stage"]),
         turn=number(top["turn"]),
-        owned=jnp.asarray(owned, jnp.uint32),
-        show=jnp.asarray(bool(top["showActivated"])),
-        calm=jnp.asarray(bool(top["scheduledTasksDisabled"])),
-        step_active=jnp.asarray(False),
+        owned=jnp.asarray(np.uint32(owned)),
+        show=jnp.asarray(np.bool_(top["showActivated"])),
+        calm=jnp.asarray(np.bool_(top["scheduledTasksDisabled"])),
+        step_active=jnp.asarray(np.bool_(False)),
         atk_uses=number(0),
         interval=number(FIRST_INTERVAL),
         next_scheduled=number(FIRST_INTERVAL),
         pending=number(0),
         exit=exit_index,
-        exit_distance=distance[0],
-        history=jnp.zeros((rules.undo_depth, WORDS), jnp.uint32),
+        exit_distance=_distance(pos, exit_index, cells),
+        history=jnp.asarray(np.zeros((rules.undo_depth, WORDS), np.uint32)),
         history_head=number(0),
         history_count=number(0),
     )
