@@ -150,19 +150,27 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             sys.modules["jax"].clear_caches()
 
 
+@pytest.fixture(scope="session")
+def shared_programs() -> Any:
+    """The compiled programs of the runs in the modules that use `compiled_once`."""
+    from hmx.runs.programs import Programs
+
+    return Programs()
+
+
 @pytest.fixture(scope="module")
-def compiled_once() -> Iterator[None]:
-    """Runs of a module share their compiled programs, as the runs of a study do.
+def compiled_once(shared_programs: Any) -> Iterator[None]:
+    """Runs of the modules that use this share their compiled programs, as the runs of a study do.
 
     Tracing and compiling take most of the time of a run of a few updates. Do not use it where a test changes a function
-    that a program is made of.
+    that a program is made of, or the file of an environment.
     """
     from hmx.runs import programs, session
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(programs, "MOST", 100)
-        make, of_module = session.make_session, programs.Programs()
-        patch.setattr(session, "make_session", lambda cfg, env, given=None: make(cfg, env, given or of_module))
+        patch.setattr(programs, "MOST", 50)
+        make = session.make_session
+        patch.setattr(session, "make_session", lambda cfg, env, given=None: make(cfg, env, given or shared_programs))
         yield
 
 

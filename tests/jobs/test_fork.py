@@ -26,6 +26,7 @@ from hmx.runs import checkpoint
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 SAVE_OFTEN = {"run__checkpoint_every": 1, "run__keep": 9}
 REPLAY = {
     "algo__name": "dqn", "dqn__learn_starts": 32, "dqn__batch_size": 8, "replay__capacity": 48,

@@ -32,6 +32,7 @@ PER_BUCKET = {
 }  # fmt: skip
 
 Lines = Callable[[Path], list[dict[str, Any]]]
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def config(root: Path, **run: Any) -> Config:
