@@ -7,15 +7,23 @@ import pytest
 from learner import learner
 
 from hmx.algos.collector import Rollout
-from hmx.algos.ppo.update import make_batch
-from hmx.algos.ppo.variants import vtrace_advantages
-from hmx.algos.sequences import MinibatchPlan, plan_minibatches, take_sequences
+from hmx.algos.ppo import update, variants
+from hmx.algos.sequences import MinibatchPlan
+from hmx.algos.sequences import plan_minibatches as plan_sequences
+from hmx.algos.sequences import take_sequences as take
 from hmx.config.schema import Config
-from hmx.rl.advantages import gae
+from hmx.rl import advantages
 from hmx.types import Transition
 
 STEPS, ENVS, AGENTS, HORIZON = 6, 2, 3, 3
 CFG = Config(**learner(gamma=0.9, gae_lambda=0.8, update_epochs=2, num_minibatches=4))
+
+# Compiled: one program each, instead of one per operation.
+make_batch = jax.jit(update.make_batch, static_argnums=(1, 2))
+vtrace_advantages = jax.jit(variants.vtrace_advantages, static_argnums=(2, 3))
+plan_minibatches = jax.jit(plan_sequences, static_argnums=1)
+take_sequences = jax.jit(take)
+gae = jax.jit(advantages.gae, static_argnums=(6, 7))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from api_runs import TINY
 
 import hmx
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 
 def test_import_settings_and_metrics_do_not_load_jax() -> None:
     code = "import sys, hmx; dir(hmx), hmx.Config, hmx.load_config, hmx.load_metrics, hmx.HmxError; print(*sys.modules)"

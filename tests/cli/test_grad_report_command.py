@@ -11,6 +11,7 @@ import pytest
 
 from hmx.errors import ExitCode
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 SMALL = ("--groups", "10", "--per-group", "4", "--buckets", "2")
 
 

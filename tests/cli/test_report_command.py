@@ -29,6 +29,7 @@ from hmx.reports.report.request import ReportRequest
 from hmx.reports.score_buffer.document import document as score_document
 
 RETURN = "train/mean_episode_return"
+pytestmark = pytest.mark.usefixtures("compiled_once")
 ROW = {"policy": "sampled", "seed": 0, "episodes": 100, "return_mean": 0.9, "return_interval": [0.8, 1.0],
        "length_mean": 12.0, "wins": None}  # fmt: skip
 

@@ -23,6 +23,7 @@ from hmx.render.terminal import print_document
 from hmx.reports.summaries import synchronisation
 
 DATA = Path(__file__).parents[1] / "data"
+pytestmark = pytest.mark.usefixtures("compiled_once")
 
 HOLD = """
 import sys

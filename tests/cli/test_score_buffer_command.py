@@ -16,6 +16,7 @@ import pytest
 
 from hmx.errors import ExitCode
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 SMALL = ("--collect", "32", "--positions", "12", "--rollouts", "2")
 
 

@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 QUICK = ["train", "--preset", "tiny", "--steps", "4096", "--eval-episodes", "20"]
 POLICY_KEYS = {
     "policy", "seed", "episodes", "unfinished", "return_mean", "return_interval", "return_median", "length_mean",

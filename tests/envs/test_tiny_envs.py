@@ -19,7 +19,7 @@ LEFT, DOWN, RIGHT, UP = range(4)
 def play(env, actions, seed=0):
     """One environment through a list of actions; the timesteps, the first one included."""
     step = jax.jit(env.step)
-    state, timestep = env.reset(jax.random.split(jax.random.key(seed), 1))
+    state, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(seed), 1))
     timesteps = [timestep]
     for t, action in enumerate(actions):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed + 1), t), 1)
@@ -60,7 +60,7 @@ def test_corridor_without_slip():
 def test_corridor_slips_with_its_probability():
     envs = 20_000
     env = make_corridor(0, slip=0.25)
-    state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
+    state, _ = jax.jit(env.reset)(jax.random.split(jax.random.key(0), envs))
     _, timestep = jax.jit(env.step)(state, jnp.ones((envs, 1), jnp.int32), jax.random.split(jax.random.key(1), envs))
     moved = float((timestep.obs[:, 0, 1] == 1).mean())
     assert abs(moved - 0.75) < 5 * np.sqrt(0.75 * 0.25 / envs)
@@ -81,7 +81,7 @@ def test_frozenlake_holes_end_the_episode_without_reward():
 def test_slippery_ice_moves_in_three_directions_equally_and_never_back():
     envs = 9_000
     env = make_frozenlake(0, slippery=True)
-    state, _ = env.reset(jax.random.split(jax.random.key(0), envs))
+    state, _ = jax.jit(env.reset)(jax.random.split(jax.random.key(0), envs))
     _, timestep = jax.jit(env.step)(
         state, jnp.full((envs, 1), RIGHT, jnp.int32), jax.random.split(jax.random.key(1), envs)
     )
@@ -118,11 +118,12 @@ def test_info_describes_the_state_after_the_step():
         info=lambda core: {"steps_max": core},
     )
     env = batched(spec, game)
-    state, timestep = env.reset(jax.random.split(jax.random.key(0), 2))
+    state, timestep = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 2))
     assert timestep.info["steps_max"].tolist() == [0, 0]
+    step_both = jax.jit(env.step)
     for t, step in enumerate((1, 2, 3, 1)):
         keys = jax.random.split(jax.random.key(t + 1), 2)
-        state, timestep = env.step(state, jnp.zeros((2, 2), jnp.int32), keys)
+        state, timestep = step_both(state, jnp.zeros((2, 2), jnp.int32), keys)
         assert timestep.info["steps_max"].tolist() == [step, step]
 
 
@@ -144,7 +145,7 @@ def test_expensive_reset_is_skipped_in_steps_without_an_end_with_equal_results()
     for costly in (False, True):
         env = batched(spec._replace(costly_reset=costly), game)
         step, timesteps = jax.jit(env.step), []
-        state, timestep = env.reset(keys(0))
+        state, timestep = jax.jit(env.reset)(keys(0))
         for t in range(30):
             state, timestep = step(state, still, keys(t + 1))
             timesteps.append(timestep)

@@ -39,9 +39,10 @@ def test_environment_states_can_use_either_axis(axis):
     replay = Replay(6, 2, ReplayConfig(), axis)
     boards = jnp.arange(6.0).reshape(2, 3) if axis == 0 else jnp.arange(6.0).reshape(3, 2)
     states = {"board": boards}
-    state = replay.init(jnp.zeros(2), states)
-    state = replay.add(replay.add(state, jnp.zeros(2), states), jnp.ones(2), states)
-    got = replay.env_states(state, jnp.array([3, 0]))
+    add = jax.jit(replay.add)
+    state = jax.jit(replay.init)(jnp.zeros(2), states)
+    state = add(add(state, jnp.zeros(2), states), jnp.ones(2), states)
+    got = jax.jit(replay.env_states)(state, jnp.array([3, 0]))
     np.testing.assert_array_equal(got["board"], boards.take(jnp.array([1, 0]), axis=axis))
 
 

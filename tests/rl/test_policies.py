@@ -13,6 +13,11 @@ OUTPUT = jnp.array([[0.2, -0.5, 0.3, -1.0], [2.0, 0.1, 1.5, 0.0]])  # two states
 NONE = jnp.ones((2, 0), bool)
 
 
+def compiled(head):
+    """A head whose functions are compiled: one program each, instead of one per operation."""
+    return policies.PolicyHead(*map(jax.jit, head))
+
+
 def key():
     return jax.random.key(0)
 
@@ -24,9 +29,10 @@ def head(request):
 
 def test_samples_follow_the_density(head):
     """The log-density integrates to the share of samples in a box of actions, and the mode is the mean."""
+    head = compiled(head)
     outputs = jnp.broadcast_to(OUTPUT[:1, :], (200_000, 4))
     none = jnp.ones((200_000, 0), bool)
-    raw = jax.jit(head.sample)(key(), outputs, none)
+    raw = head.sample(key(), outputs, none)
     action = head.to_action(raw)
     assert action.shape == (200_000, 2) and float(jnp.abs(action).max()) <= 1.0
     low, high = jnp.array([[0.0, -0.6]]), jnp.array([[0.3, -0.2]])
@@ -41,7 +47,8 @@ def test_samples_follow_the_density(head):
 
 
 def test_three_entropies_match_quadrature():
-    kinds = {kind: policies.tanh_gaussian(2, entropy=kind) for kind in ("gaussian", "tanh_sample", "tanh_quadrature")}
+    names = ("gaussian", "tanh_sample", "tanh_quadrature")
+    kinds = {kind: compiled(policies.tanh_gaussian(2, entropy=kind)) for kind in names}
     exact = kinds["tanh_quadrature"].entropy(OUTPUT, NONE, key())
     assert bool((exact < kinds["gaussian"].entropy(OUTPUT, NONE, None)).all())
     assert bool((exact < kinds["gaussian"].max_entropy(NONE)).all())
@@ -72,7 +79,7 @@ def test_values_are_finite_far_from_the_origin(scale):
     def everything(output):
         return (head.log_prob(output, NONE, raw) + head.entropy(output, NONE, None)).sum()
 
-    value, grad = jax.value_and_grad(everything)(scale * OUTPUT)
+    value, grad = jax.jit(jax.value_and_grad(everything))(scale * OUTPUT)
     assert bool(jnp.isfinite(value)) and bool(jnp.isfinite(grad).all())
 
 
