@@ -29,9 +29,9 @@ from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.fields import values_of
-from hmx.config.schema import Config
+from hmx.config.schema import Config, RewardWeights
 from hmx.envs.protocol import Env, EnvSpec, Planner
-from hmx.envs.registry import make_planner
+from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
@@ -76,6 +76,9 @@ class EvaluateResult(ShortRepr):
     changes: dict[str, object] = dataclasses.field(
         default_factory=dict
     )  # dotted key -> value instead of that of the run, or the default
+    trained_with: dict[str, float] = dataclasses.field(
+        default_factory=dict
+    )  # dotted key -> weight of a reward in training, where the returns count another one
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -98,6 +101,9 @@ def evaluate(
     progress: Progress = no_progress,
 ) -> EvaluateResult:
     """Play whole episodes with the policy of a run.
+
+    Returns have the default weights of rewards, whatever the run was trained with, and those of `changes`: so agents
+    that learned from different rewards can be compared. A search still looks for the rewards of the training.
 
     Args:
         run: name or path of the run; None, or `planner`, for the policies that need no trained agent.
@@ -137,7 +143,9 @@ def evaluate(
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
-    play = make_player(session, episodes, search, "planner" in policies)
+    chosen = [key.removeprefix("reward.") for key in changes or {} if key.startswith("reward.")]
+    weights = RewardWeights(**{name: getattr(cfg.reward, name) for name in chosen})
+    play = make_player(session, episodes, search, "planner" in policies, weights)
     rows: list[PolicyStats] = []
     for policy in policies:
         rows += play(restored.state, policy, seed, progress)
@@ -151,8 +159,15 @@ def evaluate(
         policies=tuple(rows),
         search=search,
         changes={key: new for key, (_, new) in diff(old, cfg).items()},
+        trained_with=unlike(cfg.reward, weights),
         warnings=tuple(warnings),
     )
+
+
+def unlike(trained: RewardWeights, evaluated: RewardWeights) -> dict[str, float]:
+    """Return the weights of a training that an evaluation does not have, by dotted key."""
+    before, now = dataclasses.asdict(trained), dataclasses.asdict(evaluated)
+    return {f"reward.{name}": weight for name, weight in before.items() if weight != now[name]}
 
 
 def _without_agent(
@@ -214,7 +229,13 @@ class PlayPolicy(Protocol):
         """Return a row per trained agent, or one row for a policy without an agent."""
 
 
-def make_player(session: Session, episodes: int, search: int | None = None, planner: bool = False) -> PlayPolicy:
+def make_player(
+    session: Session,
+    episodes: int,
+    search: int | None = None,
+    planner: bool = False,
+    weights: RewardWeights | None = None,
+) -> PlayPolicy:
     """Return the player of the policies of a session.
 
     Args:
@@ -222,6 +243,7 @@ def make_player(session: Session, episodes: int, search: int | None = None, plan
         episodes: per policy.
         search: simulations of the policy `search`; None leaves it out.
         planner: whether the policy `planner` is one of them.
+        weights: of the rewards that returns count; None for the default weights.
 
     Raises:
         HmxError: a search that is not possible in this environment, or an environment without a planner.
@@ -234,9 +256,11 @@ def make_player(session: Session, episodes: int, search: int | None = None, plan
     shared = {} if session.shared is None or planner else session.shared.players
     names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
     if (episodes, search) not in shared:
-        choices = _choices(session, search, strategy)
-        programs = None if session.lowered is None else session.lowered.part(search, planner)
-        shared[(episodes, search)] = _chunks(session.env, session.cfg.env.num_envs, choices, episodes, programs)
+        cfg, choices = session.cfg, _choices(session, search, strategy)
+        weights = weights or RewardWeights()
+        env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
+        programs = None if session.lowered is None else session.lowered.part(search, planner, weights)
+        shared[(episodes, search)] = _chunks(env, cfg.env.num_envs, choices, episodes, programs)
     return _make_player(session.cfg, shared[(episodes, search)], names, episodes, search)
 
 

@@ -13,7 +13,7 @@ from hmx.errors import ExitCode, HmxError, nearest
 from hmx.records import meta
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
-from hmx.records.paths import CHAMPION, CONFIG, DEFAULT_ROOT, META, PLANNER, RunPaths, is_folder_name, name_error
+from hmx.records.paths import CONFIG, DEFAULT_ROOT, META, PLANNER, RunPaths, is_folder_name, name_error
 
 _TRIES = 1000
 _REMOVED = ".removed-"  # in the name of a run that is being deleted
@@ -96,14 +96,14 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
 
 
 def find_policy(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
-    """Find a run to play as `find_run` does; if no run is called `champion`, that is the agent installed with hmx."""
+    """Find a run to play as `find_run` does; if no run has that name, it is that of an agent installed with hmx."""
     try:
         return find_run(run, root)
     except HmxError:
-        installed = RunPaths(Path(__file__).parent.parent, CHAMPION)
-        if str(run) != CHAMPION or not installed.exists():
-            raise
-        return installed
+        agents = Path(__file__).parent.parent / "agents"
+        if is_folder_name(str(run)) and RunPaths(agents, str(run)).exists():
+            return RunPaths(agents, str(run))
+        raise
 
 
 def is_planner(run: str | Path, root: str | Path = DEFAULT_ROOT) -> bool:

@@ -63,6 +63,11 @@ def evaluation(found: EvaluateResult) -> Document:
         changed = ", ".join(f"{key} = {show(value)}" for key, value in found.changes.items())
         unlike = ", unlike the run" if found.run else ""
         blocks.append(Paragraph(f"evaluated with {changed}{unlike}", "warning" if found.run else "faint"))
+    if found.trained_with:
+        trained = ", ".join(f"{key} = {show(value)}" for key, value in found.trained_with.items())
+        blocks.append(
+            Paragraph(f"returns have the default weights of rewards; the agent learned with {trained}", "faint")
+        )
     blocks += (Paragraph(f"{policy}: {terms}", "faint") for policy, terms in earned(found.policies).items())
     blocks += undone(found.policies, {})
     for row in found.policies:

@@ -138,7 +138,7 @@ def test_evaluate_writes_text_and_json(hmx, trained):
     data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
     assert list(data) == [
         "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "search", "changes",
-        "warnings",
+        "trained_with", "warnings",
     ]  # fmt: skip
     assert [set(row) for row in data["policies"]] == [POLICY_KEYS]
     assert data["episodes"] == 30 and data["policies"][0]["policy"] == "random"

@@ -86,7 +86,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """evaluate and resume up to the moment at which they would compile."""
     seen: dict[str, Any] = {}
 
-    def play(session: Session, episodes: int, search: int | None, planner: bool) -> Any:
+    def play(session: Session, episodes: int, *others: object) -> Any:
         def one(state: Any, *played: Any) -> list[Any]:
             seen.update(state=state)
             return []

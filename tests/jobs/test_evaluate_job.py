@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from hmx.algos.evaluate import Episodes
-from hmx.config.schema import Config
+from hmx.config import fields
+from hmx.config.schema import Config, RewardWeights
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.evaluate import evaluate, side_by_side, summarise
+from hmx.jobs import evaluate as jobs
+from hmx.jobs.evaluate import evaluate, make_player, side_by_side, summarise, unlike
 from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.report.episodes import play_episodes
@@ -220,6 +222,28 @@ def test_changed_setting_applies_to_one_evaluation_only(trained: Path) -> None:
     assert again.changes == {}
     assert again.policies[0].length_mean is not None
     assert again.policies[0].length_mean > 3.0
+
+
+@pytest.mark.parametrize("chosen", [RewardWeights(), RewardWeights(kills=3.0)], ids=["default", "changed"])
+def test_returns_count_the_weights_of_the_evaluation_and_a_search_those_of_the_training(
+    chosen: RewardWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = fields.replace(Config(), {"reward.kills": 9.0})
+    spec = SimpleNamespace(simulator=None)
+    session: Any = SimpleNamespace(cfg=cfg, env=SimpleNamespace(spec=spec), shared=None, lowered=None)
+    played: list[object] = []
+    monkeypatch.setattr(jobs, "make_env", lambda env, weights: weights)
+    monkeypatch.setattr(jobs, "_choices", lambda session, search, planner: [session.env])
+    monkeypatch.setattr(jobs, "_chunks", lambda env, num_envs, choices, *others: played.extend([env, *choices]))
+    make_player(session, 4, weights=chosen)
+    assert played == [chosen, session.env]
+    make_player(session, 4, weights=cfg.reward)
+    assert played[2:] == [session.env, session.env]
+    assert unlike(cfg.reward, chosen) == {"reward.kills": 9.0}
+
+
+def test_weights_that_an_evaluation_changes_count_in_its_returns(trained: Path) -> None:
+    assert evaluate(trained, episodes=2, policies=["random"], changes={"reward.kills": 9.0}).trained_with == {}
 
 
 @pytest.mark.parametrize(

@@ -125,17 +125,21 @@ def test_a_run_called_champion_comes_first(run, monkeypatch):
     monkeypatch.chdir(run.parent)
     with pytest.raises(HmxError, match="there is no run champion"):
         find_run("champion", run.parent)
-    assert find_policy("champion", run.parent).folder.parent.name == "hmx"
+    assert find_policy("champion", run.parent).folder.parts[-3:] == ("hmx", "agents", "champion")
     run.rename(run.parent / "champion")
     assert find_policy("champion", run.parent).folder == run.parent / "champion"
 
 
-def test_the_champion_fits_the_installed_rules_and_has_its_evaluation():
-    paths = find_policy("champion", "no-such-folder")
+@pytest.mark.parametrize(("name", "rules"), [("champion", "designed"), ("champion-original", "original")])
+def test_the_installed_agents_fit_the_installed_rules_and_have_their_evaluation(name, rules):
+    paths = find_policy(name, "no-such-folder")
     session = open_session(read_config(paths), paths)
     restored = restore_policy(session, paths)
     rows, faults = read_evaluation(paths)
     assert not faults and [row.policy for row in rows] == ["random", "search"] and rows[1].episodes == 1000
-    assert restored.update == session.sizes.num_updates
+    assert restored.update == session.sizes.num_updates and session.cfg.env.rules == rules
     assert paths.weights.stat().st_size < 5e6
-    assert rb"\"root\": \"runs\"" in paths.weights.read_bytes()[:1000]  # no folder of the machine that trained it
+    with safe_open(paths.weights, "numpy") as file:
+        trained = json.loads(file.metadata()["config"])["run"]
+    folders = {trained.get("root", "runs"), trained.get("init_from", "")}
+    assert folders == {"runs", ""}  # none of the machine that trained it

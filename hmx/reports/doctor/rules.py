@@ -41,7 +41,8 @@ def _first_ratio(run: History) -> str:
 
 def ratio_evidence(error: float) -> str:
     """Return the evidence of a difference between the importance ratios and 1 that rounding cannot explain."""
-    return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if error > 1e-3 else ""
+    rounding = 5e-3  # a GPU multiplies with 10 bits (TF32) by default: 1.7e-3 was seen in a correct run of 306 M steps
+    return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if error > rounding else ""
 
 
 def _improved(run: History) -> bool:
