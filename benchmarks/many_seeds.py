@@ -18,13 +18,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from time_to_return import PEERS, Worker, hmx_settings, peer_settings
+from time_to_return import Worker, add_variants, hmx_settings, read_peer
 
 from hmx.config.schema import Config
 from hmx.registry.load import load
@@ -42,7 +40,9 @@ def sizes_of(peer: str, cfg: Config) -> dict[str, Any]:
     return dict(zip(names[peer], sizes, strict=True))
 
 
-def tasks_of(args: argparse.Namespace, envs: int, seeds: int) -> dict[str, tuple[str, dict[str, Any]]]:
+def tasks_of(
+    args: argparse.Namespace, peers: Mapping[str, tuple[str, dict[str, Any]]], envs: int, seeds: int
+) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the Python and the task of every variant, by its name."""
     base = f"{args.base} env.num_envs={envs}"
     common = {"env": ENV, "limit": 0, "seconds": 0, "target": 0, "episodes": 0}
@@ -52,9 +52,8 @@ def tasks_of(args: argparse.Namespace, envs: int, seeds: int) -> dict[str, tuple
         task = {"program": "hmx", "settings": hmx_settings(ENV, base, change), **common}
         tasks[change or "hmx"] = sys.executable, task
     cfg = load(environ={}, **hmx_settings(ENV, base, "")).config
-    for peer in args.peer:
-        name, *given = shlex.split(peer)
-        settings = {**sizes_of(name, cfg), **peer_settings(given)}
+    for peer, (name, given) in peers.items():
+        settings = {**sizes_of(name, cfg), **given}
         tasks[peer] = args.peer_python, {"program": name, "settings": settings, **common}
     return tasks
 
@@ -81,25 +80,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1,16,128", help="seeds in one program, separated by commas")
     parser.add_argument("--envs", default="16", help="environments of each seed, separated by commas")
-    parser.add_argument("--base", default="--preset control", help="preset and settings of all variants of hmx")
-    parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
-    parser.add_argument("--peer", action="append", default=[], help="rejax or purejaxrl, and settings, in quotes")
-    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
-    parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
+    add_variants(parser, "--preset control")
     parser.add_argument("--updates", type=int, default=4, help="updates per round")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    for peer in args.peer:
-        name = shlex.split(peer)[0]
-        if name not in PEERS:
-            parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
-        if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
-            parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
+    peers = {peer: read_peer(parser, args, peer, ENV) for peer in args.peer}
     for envs in map(int, args.envs.split(",")):
         for seeds in map(int, args.seeds.split(",")):
             print(f"\n{ENV}, {envs} environments per seed, {args.updates} updates, best of {args.rounds} rounds")
             print(f"{'seeds':>6} {'steps/s':>11} {'ratio':>6} {'compile':>8} {'KiB/seed':>9}  variant")
-            measure(tasks_of(args, envs, seeds), args.rounds)
+            measure(tasks_of(args, peers, envs, seeds), args.rounds)
 
 
 if __name__ == "__main__":

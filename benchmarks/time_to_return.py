@@ -151,15 +151,34 @@ def show(found: dict[str, list[End]], compiled: dict[str, Any]) -> None:
         print(f"{numbers} {counts}  {against:<20} {name}")
 
 
+def add_variants(parser: argparse.ArgumentParser, base: str = "") -> None:
+    """Add the options that choose what is measured: `base` is the default of all variants of hmx."""
+    parser.add_argument("--base", default=base, help="preset and settings of all variants of hmx")
+    parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
+    parser.add_argument("--peer", action="append", default=[], help=f"{' or '.join(PEERS)}, and settings, in quotes")
+    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
+    parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
+
+
+def read_peer(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, peer: str, env: str
+) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of a peer; end with an error if it is unknown or cannot train on `env`."""
+    name, *given = shlex.split(peer)
+    if name not in PEERS:
+        parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
+    if env not in PEERS[name]:
+        parser.error(f"{name} trains on {' and '.join(PEERS[name])}, not on {env}")
+    if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
+        parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
+    return name, peer_settings(given)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env")
-    parser.add_argument("--base", default="", help="preset and settings of all variants of hmx")
-    parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
-    parser.add_argument("--peer", action="append", default=[], help="rejax, purejaxrl or sb3, and settings, in quotes")
-    parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
-    parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
+    add_variants(parser)
     parser.add_argument("--target", type=float)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", default="8M", help="environment steps after which a seed is given up")
@@ -179,14 +198,8 @@ def main() -> None:
         for change in ["", *args.change]
     }
     for peer in args.peer:
-        name, *given = shlex.split(peer)
-        if name not in PEERS:
-            parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
-        if args.env not in PEERS[name]:
-            parser.error(f"{name} trains on {' and '.join(PEERS[name])}, not on {args.env}")
-        if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
-            parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
-        tasks[peer] = (name, args.peer_python, peer_settings(given))
+        name, settings = read_peer(parser, args, peer, args.env)
+        tasks[peer] = (name, args.peer_python, settings)
     workers: dict[str, Worker] = {}
     found: dict[str, list[End]] = {name: [] for name in tasks}
     with contextlib.ExitStack() as stack:

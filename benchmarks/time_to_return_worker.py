@@ -177,7 +177,10 @@ def over_seeds(values: np.ndarray[Any, Any], task: Task) -> np.ndarray[Any, Any]
 
 
 def memory_bytes_of(compiled: jax.stages.Compiled) -> int:
-    """Return the bytes of arguments, results and everything between; 0 where the backend does not say."""
+    """Return the bytes of arguments, results and everything between; 0 where the backend does not say.
+
+    The same as `hmx.runs.chunk.memory_bytes_of`, which the Python of a peer does not have.
+    """
     sizes = compiled.memory_analysis()
     if sizes is None:
         return 0

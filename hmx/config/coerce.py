@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from hmx.config.fields import Field
@@ -102,6 +103,11 @@ def show(value: Any) -> str:
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         return f"a number of {value.bit_length():,} bits"
     return str(value)
+
+
+def show_all(values: Mapping[str, object]) -> str:
+    """Write dotted keys with their values: a.b = 1, c.d = true."""
+    return ", ".join(f"{key} = {show(value)}" for key, value in values.items())
 
 
 def _read(field: Field, text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,7 +29,7 @@ from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.fields import values_of
-from hmx.config.schema import Config, RewardWeights
+from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.protocol import Env, EnvSpec, Planner
 from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
@@ -40,6 +40,7 @@ from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.changes import apply
+from hmx.registry.environments import find_environment
 from hmx.registry.load import load
 from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
@@ -143,8 +144,7 @@ def evaluate(
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
-    chosen = [key.removeprefix("reward.") for key in changes or {} if key.startswith("reward.")]
-    weights = RewardWeights(**{name: getattr(cfg.reward, name) for name in chosen})
+    weights = counted_weights(cfg.env, cfg.reward, changes or ())
     play = make_player(session, episodes, search, "planner" in policies, weights)
     rows: list[PolicyStats] = []
     for policy in policies:
@@ -164,10 +164,22 @@ def evaluate(
     )
 
 
+def counted_weights(env: EnvConfig, given: RewardWeights, chosen: Collection[str] = ()) -> RewardWeights:
+    """Return the weights of the rewards that returns count: the default ones, apart from those of `chosen` keys.
+
+    In an environment that reads no weights, they are those that are given.
+    """
+    entry = find_environment(env.id)
+    if entry is None or not entry.weighted:
+        return given
+    names = [key.removeprefix("reward.") for key in chosen if key.startswith("reward.")]
+    return RewardWeights(**{name: getattr(given, name) for name in names})
+
+
 def unlike(trained: RewardWeights, evaluated: RewardWeights) -> dict[str, float]:
     """Return the weights of a training that an evaluation does not have, by dotted key."""
-    before, now = dataclasses.asdict(trained), dataclasses.asdict(evaluated)
-    return {f"reward.{name}": weight for name, weight in before.items() if weight != now[name]}
+    now = dataclasses.asdict(evaluated)
+    return {f"reward.{name}": weight for name, weight in dataclasses.asdict(trained).items() if weight != now[name]}
 
 
 def _without_agent(
@@ -243,7 +255,7 @@ def make_player(
         episodes: per policy.
         search: simulations of the policy `search`; None leaves it out.
         planner: whether the policy `planner` is one of them.
-        weights: of the rewards that returns count; None for the default weights.
+        weights: of the rewards that returns count; None for those of `counted_weights`.
 
     Raises:
         HmxError: a search that is not possible in this environment, or an environment without a planner.
@@ -255,13 +267,15 @@ def make_player(
         return _simulator_player(session.cfg, session.env.spec, session.algorithm, episodes)
     shared = {} if session.shared is None or planner else session.shared.players
     names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
-    if (episodes, search) not in shared:
-        cfg, choices = session.cfg, _choices(session, search, strategy)
-        weights = weights or RewardWeights()
+    cfg = session.cfg
+    weights = weights or counted_weights(cfg.env, cfg.reward)
+    key = (episodes, search, weights)
+    if key not in shared:
         env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
+        choices = _choices(session, search, strategy)
         programs = None if session.lowered is None else session.lowered.part(search, planner, weights)
-        shared[(episodes, search)] = _chunks(env, cfg.env.num_envs, choices, episodes, programs)
-    return _make_player(session.cfg, shared[(episodes, search)], names, episodes, search)
+        shared[key] = _chunks(env, cfg.env.num_envs, choices, episodes, programs)
+    return _make_player(cfg, shared[key], names, episodes, search)
 
 
 def _choices(session: Session, search: int | None, planner: Planner | None) -> list[EvalPolicy]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hmx.config import codec, fields
-from hmx.config.coerce import show
+from hmx.config.coerce import show_all
 from hmx.config.files import words
 from hmx.config.names import clean_run_name
 from hmx.config.problem import error
@@ -166,8 +166,7 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
         raise HmxError(message, hint)
     warnings = [*restored.warnings, *schedule_notes(fields.values_of(session.cfg), differences)]
     if later:
-        kept = ", ".join(f"{key} = {show(value)}" for key, value in later.items())
-        warnings.append(f"the run was changed after update {update:,}; the fork keeps {kept}")
+        warnings.append(f"the run was changed after update {update:,}; the fork keeps {show_all(later)}")
     history = tuple(resume for resume in resumes if resume.update <= update)
     return _Opened(parent, history, session, restored, differences, tuple(warnings))
 

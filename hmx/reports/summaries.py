@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmx.config.coerce import show
+from hmx.config.coerce import show, show_all
 from hmx.config.fields import FIELDS, OWN_SECTIONS, own_values, values_of
 from hmx.config.textfile import quoted
 from hmx.errors import counted
@@ -60,14 +60,12 @@ def evaluation(found: EvaluateResult) -> Document:
     if found.search is not None:
         blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
     if found.changes:
-        changed = ", ".join(f"{key} = {show(value)}" for key, value in found.changes.items())
         unlike = ", unlike the run" if found.run else ""
-        blocks.append(Paragraph(f"evaluated with {changed}{unlike}", "warning" if found.run else "faint"))
+        text = f"evaluated with {show_all(found.changes)}{unlike}"
+        blocks.append(Paragraph(text, "warning" if found.run else "faint"))
     if found.trained_with:
-        trained = ", ".join(f"{key} = {show(value)}" for key, value in found.trained_with.items())
-        blocks.append(
-            Paragraph(f"returns have the default weights of rewards; the agent learned with {trained}", "faint")
-        )
+        text = f"returns have the default weights of rewards; the agent learned with {show_all(found.trained_with)}"
+        blocks.append(Paragraph(text, "faint"))
     blocks += (Paragraph(f"{policy}: {terms}", "faint") for policy, terms in earned(found.policies).items())
     blocks += undone(found.policies, {})
     for row in found.policies:

@@ -13,6 +13,7 @@ import jax
 
 from hmx.algos.evaluate import Chunks
 from hmx.config.schedules import SCHEDULED
+from hmx.config.schema import RewardWeights
 from hmx.registry.algorithms import find_algorithm
 from hmx.runs.chunk import Chunk
 
@@ -35,7 +36,8 @@ class SharedPrograms:
         self.first: Session | None = None
         self.init: jax.stages.Compiled | None = None
         self.chunk: Chunk | None = None
-        self.players: dict[tuple[int, int | None], Chunks] = {}  # by episodes and simulations of a decision
+        # by episodes, simulations of a decision, and weights of the rewards that returns count
+        self.players: dict[tuple[int, int | None, RewardWeights], Chunks] = {}
 
 
 class Programs:

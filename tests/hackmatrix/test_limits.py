@@ -20,6 +20,7 @@ from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.envs.hackmatrix.observation import packed
 
 pytestmark = pytest.mark.slow
+observed = jax.jit(packed)
 CLOSED = game.Rules(undo_depth=2, name="closed")
 ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, rules="closed"), RewardWeights())
 
@@ -27,7 +28,7 @@ ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, rules="closed"), Rewa
 def _step(state: game.State, action: jax.Array, keys: jax.Array) -> Any:
     after, events = game_step(state, action, jax.random.clone(keys), CLOSED)
     next_state, timestep = ENV.step(env_state(state), action[:, None], keys)
-    return after, events, jax.jit(packed)(after).T, next_state, timestep
+    return after, events, observed(after).T, next_state, timestep
 
 
 FULL = [("daemon", 1 + c // 6, c % 6, 3) for c in range(30)] + [("daemon", 0, 4, 3), ("daemon", 0, 5, 3)]

@@ -11,10 +11,10 @@ import pytest
 
 from hmx.algos.evaluate import Episodes
 from hmx.config import fields
-from hmx.config.schema import Config, RewardWeights
+from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as jobs
-from hmx.jobs.evaluate import evaluate, make_player, side_by_side, summarise, unlike
+from hmx.jobs.evaluate import counted_weights, evaluate, make_player, side_by_side, summarise, unlike
 from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.report.episodes import play_episodes
@@ -240,6 +240,25 @@ def test_returns_count_the_weights_of_the_evaluation_and_a_search_those_of_the_t
     make_player(session, 4, weights=cfg.reward)
     assert played[2:] == [session.env, session.env]
     assert unlike(cfg.reward, chosen) == {"reward.kills": 9.0}
+
+
+def test_only_an_environment_that_reads_weights_is_evaluated_with_others() -> None:
+    given = RewardWeights(kills=9.0, victory=2.0)
+    assert counted_weights(EnvConfig(), given) == RewardWeights()
+    assert counted_weights(EnvConfig(), given, ["reward.kills", "env.rules"]) == RewardWeights(kills=9.0)
+    for other in ("corridor", "./game.py"):
+        assert counted_weights(EnvConfig(id=other), given) is given
+
+
+def test_players_of_shared_programs_differ_by_the_weights_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec, shared = SimpleNamespace(simulator=None), SimpleNamespace(players={})
+    session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=spec), shared=shared, lowered=None)
+    monkeypatch.setattr(jobs, "make_env", lambda env, weights: weights)
+    monkeypatch.setattr(jobs, "_choices", lambda session, search, planner: [])
+    monkeypatch.setattr(jobs, "_chunks", lambda env, *others: env)
+    for weights in (None, RewardWeights(kills=3.0), RewardWeights()):
+        make_player(session, 4, weights=weights)
+    assert list(shared.players.values()) == [session.env, RewardWeights(kills=3.0)]
 
 
 def test_weights_that_an_evaluation_changes_count_in_its_returns(trained: Path) -> None:

@@ -22,6 +22,7 @@ ENTRIES = (
         "hmx.envs.hackmatrix.env:make_hackmatrix",
         _arguments,
         masked=True,
+        weighted=True,
         features=features,
         planner="hmx.envs.hackmatrix.planner.decide:make_planner",
     ),

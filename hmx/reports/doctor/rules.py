@@ -15,6 +15,7 @@ from hmx.render.quantities import number, percent
 from hmx.reports.doctor.history import WINDOW, History
 from hmx.reports.doctor.rule import Rule
 
+_RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
 
@@ -41,8 +42,8 @@ def _first_ratio(run: History) -> str:
 
 def ratio_evidence(error: float) -> str:
     """Return the evidence of a difference between the importance ratios and 1 that rounding cannot explain."""
-    rounding = 5e-3  # a GPU multiplies with 10 bits (TF32) by default: 1.7e-3 was seen in a correct run of 306 M steps
-    return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if error > rounding else ""
+    found = error > _RATIO_ROUNDING
+    return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if found else ""
 
 
 def _improved(run: History) -> bool:
