@@ -3,6 +3,7 @@
     python benchmarks/time_to_return.py hackmatrix [--change "ppo.update_epochs=2"] [--seeds 5] [--limit 8M]
     python benchmarks/time_to_return.py cartpole-discrete --base "--preset sound" --peer rejax --peer "rejax num_envs=9"
     python benchmarks/time_to_return.py gymnasium/LunarLander-v3 --base "--preset lander" --peer sb3 --limit 1M
+    python benchmarks/time_to_return.py gymnax/Acrobot-v1 --target=-100 --to-end --base "--preset control" --peer rejax
 
 Thresholds: +5 on HackMatrix, 475 on cartpole-discrete, -200 on pendulum, 200 on LunarLander-v3; `--target` for others.
 A seed has arrived when the mean return of the last episodes, at least `--episodes`, passes the threshold; these are all
@@ -21,6 +22,10 @@ and the ratio of the median seconds to the first variant with a 95 % interval (b
 the lowest, highest and those of compiling, are of the processor, including worker processes, or of the wall clock on an
 accelerator. Where most seeds of the first variant did not arrive, ratio and interval are bounds: those seeds count with
 the seconds after which they were given up.
+
+With `--to-end` a seed continues after it has arrived, and a second table has the mean return of the last episodes of
+training, with a 95 % interval over the seeds (Student's t), and the seconds and steps of the whole training. These
+episodes have sampled actions, and were played while the policy still changed.
 """
 
 from __future__ import annotations
@@ -34,28 +39,25 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from time_to_return_program import End
+from time_to_return_published import PUBLISHED
 
 from hmx.config.coerce import typed_number
+from hmx.stats.intervals import mean_interval
 
-LANDER = "gymnasium/LunarLander-v3"
-TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0, LANDER: 200.0}
-GYMNAX = ("cartpole-discrete", "pendulum")
-PEERS = {"rejax": GYMNAX, "purejaxrl": GYMNAX, "sb3": (LANDER,)}
-"""The environments on which each peer trains."""
-
-
-class End(NamedTuple):
-    """The time at which a seed reached the threshold, or was abandoned."""
-
-    arrived: bool
-    cpu: float
-    wall: float
-    steps: float
+TARGETS = {"hackmatrix": 5.0, "cartpole-discrete": 475.0, "pendulum": -200.0, "gymnasium/LunarLander-v3": 200.0}
+SMALL = ("cartpole-discrete", "pendulum")
+PEERS = {
+    "rejax": (*SMALL, "gymnax/", "brax/", "navix/"),
+    "purejaxrl": (*SMALL, "gymnax/", "brax/", "navix/"),
+    "sb3": (*SMALL, "gymnasium/"),
+}
+"""The environments on which each peer trains; a name that ends with a slash stands for a whole suite."""
 
 
 class Worker:
@@ -151,6 +153,19 @@ def show(found: dict[str, list[End]], compiled: dict[str, Any]) -> None:
         print(f"{numbers} {counts}  {against:<20} {name}")
 
 
+def show_returns(found: dict[str, list[End]], compiled: dict[str, Any]) -> None:
+    """Print the returns at the end of training, with the time and the steps until there."""
+    clock, unit = ("all_cpu", "CPU s") if compiled["default"]["on_cpu"] else ("all_wall", "wall s")
+    print(f"{'return':>9} {'95 %':>20} {'lowest':>9} {unit:>8} {'steps':>12} {'seeds':>5}  variant")
+    for name, ends in found.items():
+        returns = [end.mean_return for end in ends if not math.isnan(end.mean_return)]
+        interval = mean_interval(returns)
+        shown = "not known" if interval is None else f"[{interval.low:.2f}, {interval.high:.2f}]"
+        numbers = f"{np.mean(returns):>9.2f} {shown:>20} {min(returns):>9.2f}" if returns else f"{'none':>40}"
+        seconds, steps = (np.median([getattr(end, field) for end in ends]) for field in (clock, "all_steps"))
+        print(f"{numbers} {seconds:>8.1f} {steps:>12,.0f} {len(returns):>5}  {name}")
+
+
 def add_variants(parser: argparse.ArgumentParser, base: str = "") -> None:
     """Add the options that choose what is measured: `base` is the default of all variants of hmx."""
     parser.add_argument("--base", default=base, help="preset and settings of all variants of hmx")
@@ -167,11 +182,43 @@ def read_peer(
     name, *given = shlex.split(peer)
     if name not in PEERS:
         parser.error(f"--peer: expected {' or '.join(PEERS)}, got {name}")
-    if env not in PEERS[name]:
-        parser.error(f"{name} trains on {' and '.join(PEERS[name])}, not on {env}")
+    if not any(env.startswith(known) if known.endswith("/") else env == known for known in PEERS[name]):
+        suites = [f"{known}..." if known.endswith("/") else known for known in PEERS[name]]
+        parser.error(f"{name} trains on {', '.join(suites)}, not on {env}")
+    if not given and env not in PUBLISHED[name]:
+        parser.error(f"{name} publishes no hyperparameters for {env}: add settings in its own names")
     if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
         parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
     return name, peer_settings(given)
+
+
+def measure(
+    tasks: Mapping[str, tuple[str, str, dict[str, Any]]], common: Mapping[str, Any], seeds: int
+) -> tuple[dict[str, list[End]], dict[str, Any]]:
+    """Compile all variants and train their seeds in turn: the ends of the seeds, and what compiling took.
+
+    Args:
+        tasks: program, Python and settings of every variant, by its name.
+        common: what the tasks of all variants have in common.
+        seeds: how many, from 0.
+    """
+    workers: dict[str, Worker] = {}
+    found: dict[str, list[End]] = {name: [] for name in tasks}
+    with contextlib.ExitStack() as stack:
+        for name, (program, python, settings) in tasks.items():
+            task = {"program": program, "settings": settings, **common}
+            worker = workers[name] = stack.enter_context(Worker(python, task))
+            compiled = worker.compiled
+            print(f"{name}: compiled in {compiled['cpu']:.1f} s of processor time, {compiled['versions']}", flush=True)
+        for seed in range(seeds):
+            for name, worker in workers.items():
+                end = End(*worker.ask(seed))
+                found[name].append(end)
+                how = "" if end.arrived else "given up after "
+                times = f"{end.cpu:.1f} s of processor time, {end.wall:.1f} s, {end.steps:,.0f} steps"
+                last = f"; at the end {end.mean_return:.4g} after {end.all_cpu:.1f} s" if common["to_end"] else ""
+                print(f"seed {seed}, {name}: {how}{times}{last}", flush=True)
+    return found, {name: worker.compiled for name, worker in workers.items()}
 
 
 def main() -> None:
@@ -183,6 +230,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--limit", default="8M", help="environment steps after which a seed is given up")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after which it is given up")
+    parser.add_argument("--to-end", action="store_true", help="train every seed to its end, and show the returns there")
     parser.add_argument("--episodes", type=int, default=100, help="episodes that are averaged, at least")
     args = parser.parse_args()
     target = TARGETS.get(args.env) if args.target is None else args.target
@@ -191,8 +239,8 @@ def main() -> None:
         parser.error(f"{args.env} has no threshold of its own: add --target")
     if not isinstance(limit, int):
         parser.error(f"--limit: expected a number such as 8M, got {args.limit}")
-    limits = {"limit": limit, "seconds": args.seconds}
-    common = {"env": args.env, **limits, "target": target, "episodes": args.episodes}
+    limits = {"limit": limit, "seconds": args.seconds, "target": target, "episodes": args.episodes}
+    common = {"env": args.env, "folder": args.purejaxrl, "to_end": args.to_end, **limits}
     tasks = {
         change or "default": ("hmx", sys.executable, hmx_settings(args.env, args.base, change))
         for change in ["", *args.change]
@@ -200,23 +248,12 @@ def main() -> None:
     for peer in args.peer:
         name, settings = read_peer(parser, args, peer, args.env)
         tasks[peer] = (name, args.peer_python, settings)
-    workers: dict[str, Worker] = {}
-    found: dict[str, list[End]] = {name: [] for name in tasks}
-    with contextlib.ExitStack() as stack:
-        for name, (program, python, settings) in tasks.items():
-            task = {"program": program, "settings": settings, "folder": args.purejaxrl, **common}
-            worker = workers[name] = stack.enter_context(Worker(python, task))
-            compiled = worker.compiled
-            print(f"{name}: compiled in {compiled['cpu']:.1f} s of processor time, {compiled['versions']}", flush=True)
-        for seed in range(args.seeds):
-            for name, worker in workers.items():
-                end = End(*worker.ask(seed))
-                found[name].append(end)
-                how = "" if end.arrived else "given up after "
-                times = f"{end.cpu:.1f} s of processor time, {end.wall:.1f} s"
-                print(f"seed {seed}, {name}: {how}{times}, {end.steps:,.0f} steps", flush=True)
+    ends, compiled = measure(tasks, common, args.seeds)
     print(f"\n{args.env} to {target:+g}, mean of at least {args.episodes} episodes, {args.seeds} seeds")
-    show(found, {name: worker.compiled for name, worker in workers.items()})
+    show(ends, compiled)
+    if args.to_end:
+        print()
+        show_returns(ends, compiled)
 
 
 if __name__ == "__main__":

@@ -2,118 +2,40 @@
 
 It reads a `Task` as one line of JSON and writes what compiling took. Then it trains one seed for each number it reads,
 and writes when that seed's mean return passed the threshold; for the text "speed" it writes how long some updates took.
-Peers are called, not copied: rejax and Stable-Baselines3 must be installed; PureJaxRL is a clone of its repository, a
-folder of scripts, whose configuration is read too.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import functools
-import importlib
-import importlib.metadata
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import jax
-import jax.interpreters.xla
-import jax.numpy as jnp
 import numpy as np
-
-Series = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
-"""Of each update: how many episodes ended, and the sum of their returns."""
-
-
-class Task(NamedTuple):
-    """The training of a worker, and its limits."""
-
-    program: str  # hmx, rejax, purejaxrl or sb3
-    env: str
-    settings: dict[str, Any]  # of hmx: preset and sets; of a peer: its own names
-    limit: int  # environment steps after which a seed is given up
-    seconds: float  # after which it is given up, of the processor, or of the wall clock on an accelerator
-    target: float
-    episodes: int  # the mean return is that of the last updates in which at least so many ended
-    folder: str = ""  # of PureJaxRL
-    together: int = 1  # seeds that one program trains
-    updates: int = 0  # that one call of a program does; 0 leaves the number to the program
+from time_to_return_peers import purejaxrl, rejax, sb3
+from time_to_return_program import End, Program, Series, Task, versions
 
 
-class Program(NamedTuple):
-    """A program that is ready to train: `step` does some updates, and all numbers it returns are on the host.
-
-    Where a program trains several seeds, its series has their sums.
-    """
-
-    start: Callable[[int], Any]  # the state of a seed, or of several from that one on
-    step: Callable[[Any], tuple[Any, Series]]
-    per_update: int  # environment steps
-    total: int  # environment steps that a training lasts
-    versions: str
-    workers_cpu: Callable[[], float] = lambda: 0.0  # processor seconds of its worker processes
-    memory_bytes: int = 0  # of arguments, results and everything between
-    begin: Callable[[Any], Any] | None = None  # the part of `step` that is not training
-
-
-GYMNAX = {"cartpole-discrete": "CartPole-v1", "pendulum": "Pendulum-v1"}
-"""The same environments in gymnax; there, the step limit is a terminal state."""
-
-# configs/gymnax/ of rejax, which its package lacks; what is missing is the default of its PPO
-REJAX: dict[str, dict[str, Any]] = {
-    "cartpole-discrete": {
-        "agent_kwargs": {"activation": "tanh"},
-        "num_envs": 5,
-        "num_steps": 100,
-        "num_epochs": 5,
-        "num_minibatches": 5,
-        "learning_rate": 7.5e-4,
-        "max_grad_norm": 0.5,
-    },
-    "pendulum": {
-        "num_envs": 100,
-        "num_steps": 100,
-        "num_epochs": 10,
-        "num_minibatches": 10,
-        "learning_rate": 1e-3,
-        "max_grad_norm": 10,
-        "gamma": 0.995,
-        "ent_coef": 0.0,
-        "normalize_observations": True,
-    },
-}
-
-# hyperparams/ppo.yml of RL Baselines3 Zoo, which runs all environments in one process unless asked otherwise
-ZOO: dict[str, dict[str, Any]] = {
-    "gymnasium/LunarLander-v3": {
-        "n_envs": 16,
-        "n_steps": 1024,
-        "batch_size": 64,
-        "gae_lambda": 0.98,
-        "gamma": 0.999,
-        "n_epochs": 4,
-        "ent_coef": 0.01,
-    },
-}
-
-
-def arrival(series: Series, target: float, episodes: int) -> int | None:
-    """Return the number of updates after which the mean return of the last episodes has passed the target.
+def last_means(series: Series, episodes: int) -> np.ndarray[Any, Any]:
+    """Return the mean return of the last episodes after each number of updates, from 0; NaN where too few have ended.
 
     The last episodes are those of the fewest last updates in which at least `episodes` ended.
     """
     counts, sums = (np.concatenate([[0.0], np.cumsum(values)]) for values in series)
     before = np.searchsorted(counts, counts - episodes, side="right") - 1
-    (enough,) = np.nonzero(before >= 0)
-    before = before[enough]
-    (passed,) = np.nonzero((sums[enough] - sums[before]) / (counts[enough] - counts[before]) > target)
-    return int(enough[passed[0]]) if len(passed) else None
+    enough = before >= 0
+    ended = np.where(enough, counts - counts[before], 1.0)
+    return np.where(enough, (sums - sums[before]) / ended, np.nan)
+
+
+def arrival(series: Series, target: float, episodes: int) -> int | None:
+    """Return the number of updates after which the mean return of the last episodes has passed the target."""
+    (passed,) = np.nonzero(last_means(series, episodes) > target)
+    return int(passed[0]) if len(passed) else None
 
 
 def on_cpu() -> bool:
@@ -121,8 +43,8 @@ def on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, float]:
-    """Train one seed until it arrives or is given up: whether it did, processor seconds, wall seconds and steps.
+def train(program: Program, seed: int, task: Task) -> End:
+    """Train one seed until it arrives or is given up, or to its end if the task says so.
 
     Where several updates run in one call, each counts as the same share of its time.
     """
@@ -133,6 +55,7 @@ def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, 
     state = program.start(seed)
     series: Series = (np.zeros(0), np.zeros(0))
     cpu = wall = 0.0
+    arrived: tuple[float, float, float] | None = None
     most = min(program.total, task.limit) // program.per_update
     while len(series[0]) < most and (cpu if on_cpu() else wall) < task.seconds:
         began = clocks()
@@ -140,12 +63,16 @@ def train(program: Program, seed: int, task: Task) -> tuple[bool, float, float, 
         spent = [now - then for now, then in zip(clocks(), began, strict=True)]
         before = len(series[0])
         series = np.append(series[0], new[0]), np.append(series[1], new[1])
-        update = arrival(series, task.target, task.episodes)
-        share = 1.0 if update is None else (update - before) / len(new[0])
-        cpu, wall = cpu + share * spent[0], wall + share * spent[1]
+        update = None if arrived else arrival(series, task.target, task.episodes)
         if update is not None:
-            return True, cpu, wall, float(update * program.per_update)
-    return False, cpu, wall, float(len(series[0]) * program.per_update)
+            share = (update - before) / len(new[0])
+            arrived = cpu + share * spent[0], wall + share * spent[1], float(update * program.per_update)
+        cpu, wall = cpu + spent[0], wall + spent[1]
+        if arrived and not task.to_end:
+            break
+    whole = cpu, wall, float(len(series[0]) * program.per_update)
+    mean_return = float(last_means(series, task.episodes)[-1])
+    return End(arrived is not None, *(arrived or whole), mean_return, *whole)
 
 
 def speed(program: Program, task: Task) -> tuple[float, float, float]:
@@ -159,42 +86,6 @@ def speed(program: Program, task: Task) -> tuple[float, float, float]:
     cpu, wall = time.process_time() - after[0], time.perf_counter() - after[1]
     steps = len(series[0]) * program.per_update * task.together
     return cpu - (after[0] - times[0]), wall - (after[1] - times[1]), float(steps)
-
-
-def side_by_side(function: Callable[..., Any], task: Task) -> Callable[..., Any]:
-    """Return a function of one seed for all seeds of a task: their arrays have a leading axis if there are several."""
-    return function if task.together == 1 else jax.vmap(function)
-
-
-def keys_of(make: Callable[[Any], jax.Array], seed: int, task: Task) -> jax.Array:
-    """Return the key of a seed, or of several from that one on."""
-    return make(seed) if task.together == 1 else jax.vmap(make)(seed + jnp.arange(task.together))
-
-
-def over_seeds(values: np.ndarray[Any, Any], task: Task) -> np.ndarray[Any, Any]:
-    """Return the sums over the seeds, which are the leading axis if there are several."""
-    return values if task.together == 1 else values.sum(0)
-
-
-def memory_bytes_of(compiled: jax.stages.Compiled) -> int:
-    """Return the bytes of arguments, results and everything between; 0 where the backend does not say.
-
-    The same as `hmx.runs.chunk.memory_bytes_of`, which the Python of a peer does not have.
-    """
-    sizes = compiled.memory_analysis()
-    if sizes is None:
-        return 0
-    total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
-    return int(total - sizes.alias_size_in_bytes)
-
-
-def versions(*packages: str) -> str:
-    """Name the installed ones of some packages with their versions, and the device."""
-    found = []
-    for name in (*packages, "jax"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return f"{', '.join(found)} on {jax.devices()[0].device_kind}"
 
 
 class Seed(NamedTuple):
@@ -269,223 +160,6 @@ def advance(seed: Seed) -> tuple[Seed, Series]:
     means = np.array([record.get("train/mean_episode_return", 0.0) for record in records])
     sums = [values.reshape(chunk.length, chunk.num_seeds).sum(1) for values in (counts, counts * means)]
     return seed._replace(state=result.state, done=done + chunk.length), (sums[0], sums[1])
-
-
-class Tally(NamedTuple):
-    """The state of an environment, and what ended in it."""
-
-    inner: Any
-    so_far: jax.Array
-    episodes: jax.Array
-    returns: jax.Array
-
-
-class Counted:
-    """A gymnax environment that counts its episodes in its state; its step is that of gymnax before 1.0."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # a copy is asked for those before it has an inner environment
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
-    def reset(self, key: Any, params: Any) -> Any:
-        """Reset, with nothing counted."""
-        obs, state = self.inner.reset(key, params)
-        return obs, Tally(state, jnp.float32(0), jnp.float32(0), jnp.float32(0))
-
-    def step(self, key: Any, state: Tally, action: Any, params: Any) -> Any:
-        """Step, and count an episode that ends."""
-        obs, inner, reward, *ends, info = self.inner.step(key, state.inner, action, params)
-        done = functools.reduce(jnp.logical_or, ends)
-        total = state.so_far + jnp.squeeze(reward)
-        ended = Tally(inner, total * (1 - done), state.episodes + done, state.returns + total * done)
-        return obs, ended, reward, done, info
-
-
-def repair_imports() -> None:
-    """Let distrax and the scripts of PureJaxRL be imported where what they need is newer or missing.
-
-    tensorflow-probability 0.25, of distrax, reads a table that JAX has moved. The wrappers of PureJaxRL import Brax and
-    navix, which its scripts for the environments of gymnax do not use.
-    """
-    tables: Any = jax.interpreters.xla
-    if not hasattr(tables, "pytype_aval_mappings"):
-        tables.pytype_aval_mappings = importlib.import_module("jax._src.core").pytype_aval_mappings
-    for name in ("navix", "brax", "brax.envs", "brax.envs.wrappers", "brax.envs.wrappers.training"):
-        try:
-            importlib.import_module(name)
-        except ImportError:
-            sys.modules[name] = mock.MagicMock()
-
-
-def draw_weights_one_by_one() -> None:
-    """Let flax draw the orthogonal weights of several seeds one after another.
-
-    A batched QR factorisation can wait forever on a CPU with two threads (jaxlib 0.10.2): without this, PureJaxRL with
-    128 seeds never began to train.
-    """
-    initialisers = importlib.import_module("flax.linen.initializers")
-    orthogonal = initialisers.orthogonal
-
-    def sequential(*options: Any) -> Callable[..., jax.Array]:
-        draw = orthogonal(*options)
-
-        def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
-            one_by_one: Callable[[jax.Array], jax.Array]
-            one_by_one = jax.custom_batching.sequential_vmap(lambda k: draw(k, shape, dtype))
-            return one_by_one(key)
-
-        return init
-
-    initialisers.orthogonal = sequential  # type: ignore[attr-defined]
-
-
-def rejax(task: Task) -> Program:
-    """Compile the training iterations of rejax's PPO, without its evaluations: chunks of about 8,192 steps."""
-    repair_imports()
-    import gymnax
-    from rejax import PPO
-
-    env, params = gymnax.make(GYMNAX[task.env])
-    algo = PPO.create(env=Counted(env), env_params=params, **{**REJAX[task.env], **task.settings})
-    per_update = algo.num_envs * algo.num_steps
-
-    def iteration(state: Any, _: None) -> tuple[Any, tuple[jax.Array, jax.Array]]:
-        state = algo.train_iteration(state)
-        tally = state.env_state
-        zero = jnp.zeros_like(tally.episodes)
-        cleared = state.replace(env_state=tally._replace(episodes=zero, returns=zero))
-        return cleared, (tally.episodes.sum(), tally.returns.sum())
-
-    def chunk(state: Any) -> Any:
-        return jax.lax.scan(iteration, state, None, task.updates or max(1, 8192 // per_update))
-
-    # an empty scan gives the state the types that it has after an iteration
-    begin = jax.jit(side_by_side(lambda key: jax.lax.scan(iteration, algo.init_state(key), None, 0)[0], task))
-    example = jax.eval_shape(begin, keys_of(jax.random.key, 0, task))
-    compiled = jax.jit(side_by_side(chunk, task), donate_argnums=0).lower(example).compile()
-
-    def start(seed: int) -> Any:
-        return jax.block_until_ready(begin(keys_of(jax.random.key, seed, task)))
-
-    def step(state: Any) -> tuple[Any, Series]:
-        state, (counts, returns) = compiled(state)
-        return state, (over_seeds(jax.device_get(counts), task), over_seeds(jax.device_get(returns), task))
-
-    memory = memory_bytes_of(compiled)
-    return Program(start, step, per_update, task.limit, versions("rejax", "gymnax", "flax"), memory_bytes=memory)
-
-
-def purejaxrl(task: Task) -> Program:
-    """Compile a whole training of PureJaxRL, which has no smaller part; needs gymnax before 1.0.
-
-    Its script for continuous actions takes environments of Brax only. Here it gets gymnax's pendulum in that place,
-    with the action in units of the greatest torque, because the script clips actions to [-1, 1].
-    """
-    repair_imports()
-    draw_weights_one_by_one()
-    script = "ppo" if task.env == "cartpole-discrete" else "ppo_continuous_action"
-    folder = Path(task.folder) / "purejaxrl"
-    sys.path[:0] = [task.folder, str(folder)]
-    module = importlib.import_module(script)
-
-    class InPlaceOfBrax(Counted):
-        def __init__(self, name: str) -> None:
-            import gymnax
-
-            inner, self.params = gymnax.make(name)
-            super().__init__(inner)
-
-        def reset(self, key: Any, params: None = None) -> Any:
-            return self.inner.reset(key, self.params)
-
-        def step(self, key: Any, state: Any, action: Any, params: None = None) -> Any:
-            obs, state, reward, done, info = self.inner.step(key, state, 2.0 * action, self.params)
-            return obs, state, jnp.squeeze(reward), done, info
-
-        def observation_space(self, params: None) -> Any:
-            return self.inner.observation_space(self.params)
-
-    module.BraxGymnaxWrapper = InPlaceOfBrax  # type: ignore[attr-defined]
-    published = configuration((folder / f"{script}.py").read_text(encoding="utf-8"))
-    if task.env == "pendulum":
-        published["TOTAL_TIMESTEPS"] = task.limit
-    config = {**published, "ENV_NAME": GYMNAX[task.env], "DEBUG": False, **task.settings}
-    per_update = int(config["NUM_ENVS"] * config["NUM_STEPS"])
-    if task.updates:
-        config["TOTAL_TIMESTEPS"] = task.updates * per_update
-    config["NUM_UPDATES"] = int(config["TOTAL_TIMESTEPS"]) // per_update
-    example = keys_of(jax.random.PRNGKey, 0, task)
-
-    def training(steps: int) -> Any:
-        train = module.make_train({**config, "TOTAL_TIMESTEPS": steps})
-
-        def whole(key: jax.Array) -> tuple[Any, Any]:
-            result = train(key)
-            ended = result["metrics"]["returned_episode"]
-            returns = (result["metrics"]["returned_episode_returns"] * ended).sum((1, 2))
-            # the state is a result, or the compiler would leave out what only it needs
-            return result["runner_state"], (ended.sum((1, 2)), returns)
-
-        return jax.jit(side_by_side(whole, task)).lower(example).compile()
-
-    compiled = training(config["TOTAL_TIMESTEPS"])
-    without_updates = functools.cache(lambda: training(0))
-
-    def step(key: Any) -> tuple[Any, Series]:
-        _, (counts, returns) = jax.block_until_ready(compiled(key))
-        return key, (over_seeds(jax.device_get(counts), task), over_seeds(jax.device_get(returns), task))
-
-    return Program(
-        lambda seed: keys_of(jax.random.PRNGKey, seed, task),
-        step,
-        per_update,
-        config["NUM_UPDATES"] * per_update,
-        f"PureJaxRL, {versions('gymnax', 'flax')}",
-        memory_bytes=memory_bytes_of(compiled),
-        begin=lambda key: jax.block_until_ready(without_updates()(key)),
-    )
-
-
-def configuration(script: str) -> dict[str, Any]:
-    """Read the literal that the script assigns to `config` where it runs as a program."""
-    for node in ast.walk(ast.parse(script)):
-        if (
-            isinstance(node, ast.Assign)
-            and ast.unparse(node.targets[0]) == "config"
-            and isinstance(node.value, ast.Dict)
-        ):
-            found: dict[str, Any] = ast.literal_eval(node.value)
-            return found
-    raise ValueError("the script assigns no dictionary to config")
-
-
-def sb3(task: Task) -> Program:
-    """Make PPO of Stable-Baselines3 with the hyperparameters of RL Baselines3 Zoo, in one thread."""
-    import torch
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-
-    torch.set_num_threads(1)  # for networks of this size, more threads take more processor time
-    settings = {**ZOO[task.env], **task.settings}
-    num_envs = settings.pop("n_envs")
-    per_update = num_envs * settings["n_steps"]
-
-    def start(seed: int) -> Any:
-        envs = make_vec_env(task.env.removeprefix("gymnasium/"), num_envs, seed=seed)
-        return PPO("MlpPolicy", envs, seed=seed, device="cpu", stats_window_size=per_update, **settings)
-
-    def step(model: Any) -> tuple[Any, Series]:
-        if model.ep_info_buffer is not None:
-            model.ep_info_buffer.clear()
-        model.learn(per_update, reset_num_timesteps=False)  # one update; episodes continue
-        returns = [episode["r"] for episode in model.ep_info_buffer]
-        return model, (np.array([len(returns)]), np.array([sum(returns)]))
-
-    return Program(start, step, per_update, task.limit, versions("stable-baselines3", "torch", "gymnasium"))
 
 
 PROGRAMS: dict[str, Callable[[Task], Program]] = {"hmx": hmx, "rejax": rejax, "purejaxrl": purejaxrl, "sb3": sb3}

@@ -52,7 +52,21 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_seed_counts_its_updates_up_to_the_threshold(clocks: None) -> None:
-    assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task()) == (True, 1.5, 3.0, 60.0)
+    assert worker.train(training([[0, 0, 0, 0], [0, 9, 9, 9]]), 0, task())[:4] == (True, 1.5, 3.0, 60.0)
+
+
+def test_seed_trained_to_its_end_keeps_its_arrival_and_returns_the_last_episodes(clocks: None) -> None:
+    program = training([[0, 0, 0, 0], [0, 9, 9, 9], [9, 9, 9, 7]], 120)
+    at_arrival = worker.train(program, 0, task())
+    at_end = worker.train(program, 0, task(limit=120)._replace(to_end=True))
+    assert at_end[:4] == (True, 1.5, 3.0, 60.0)
+    assert (at_arrival.mean_return, at_end.mean_return) == (9, 7)
+    assert at_end[5:] == (3.0, 6.0, 120.0)
+
+
+def test_mean_return_is_unknown_before_enough_episodes_have_ended() -> None:
+    series = np.array([4, 5, 1]), np.array([4, 10, 9])
+    np.testing.assert_array_equal(worker.last_means(series, 6), [math.nan, math.nan, 14 / 9, 19 / 6])
 
 
 @pytest.mark.parametrize(("limit", "seconds", "total"), [(20, 9, 100), (100, 2, 100), (100, 9, 20)])
@@ -60,7 +74,7 @@ def test_seed_is_abandoned_at_a_limit_and_at_the_end_of_training(
     clocks: None, limit: int, seconds: float, total: int
 ) -> None:
     program = training([[0], [0], [9]], total)
-    assert worker.train(program, 0, task(limit, seconds)) == (False, 2.0, 4.0, 20.0)
+    assert worker.train(program, 0, task(limit, seconds))[:4] == (False, 2.0, 4.0, 20.0)
 
 
 def test_ratio_has_an_interval_and_counts_lost_seeds_as_infinite() -> None:
@@ -94,14 +108,35 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
         (["corridor"], "corridor has no threshold of its own: add --target"),
         (["pendulum", "--limit", "soon"], "--limit: expected a number such as 8M, got soon"),
         (["pendulum", "--peer", "stable"], "--peer: expected rejax or purejaxrl or sb3, got stable"),
-        (["hackmatrix", "--peer", "rejax"], "rejax trains on cartpole-discrete and pendulum, not on hackmatrix"),
+        (
+            ["hackmatrix", "--peer", "rejax"],
+            "rejax trains on cartpole-discrete, pendulum, gymnax/..., brax/..., navix/..., ",
+        ),
+        (
+            ["brax/ant", "--target", "1", "--peer", "rejax"],
+            "rejax publishes no hyperparameters for brax/ant: add settings",
+        ),
         (["pendulum", "--peer", "purejaxrl"], "--purejaxrl: expected a folder with purejaxrl/ppo.py, got ''"),
     ],
 )
-def test_bad_arguments_are_refused(args: list[str], message: str) -> None:
-    done = run(*args)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_bad_arguments_are_refused(
+    args: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["time_to_return.py", *args])
+    with pytest.raises(SystemExit) as stopped:
+        benchmark.main()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_returns_at_the_end_have_an_interval_over_the_seeds_that_know_theirs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ends = [benchmark.End(True, 1, 2, 10, value, 3, 4, 60) for value in (8.0, math.nan, 10.0, 9.0)]
+    benchmark.show_returns({"default": ends}, {"default": {"on_cpu": True}})
+    _, row = capsys.readouterr().out.splitlines()
+    # Student's t with two degrees of freedom: 4.303 / sqrt(3)
+    assert row.split() == ["9.00", "[6.52,", "11.48]", "8.00", "3.0", "60", "3", "default"]
 
 
 SCRIPT = """
