@@ -145,7 +145,7 @@ def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, t
     (size,) = speed.sizes
     assert size.num_envs == 256 and size.ratio.value > 1  # tiny batches are all overhead
     assert size.ratio.low is not None and size.memory_bytes is not None
-    assert size.steps_per_sec.value == pytest.approx(speed.steps_per_sec.value * size.ratio.value, rel=0.9)
+    assert size.steps_per_sec.value > speed.steps_per_sec.value
     late = job.measure_speed(cfg, 0)
     assert late.sizes == () and late.not_measured.startswith("No time for 256 environments: about ")
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from lake_values import GAMMA, transitions
@@ -64,6 +65,7 @@ def exact_values(horizon: int) -> np.ndarray:
     return np.stack(found)
 
 
+@pytest.mark.optimised  # it plays many games
 def test_true_blunder_is_ranked_first_on_slippery_ice() -> None:
     judge, exact = lake_judge(), exact_values(LIMIT)
     program, rng = compile_program(judge), np.random.default_rng(3)
