@@ -28,16 +28,17 @@ from hmx.config.schema import Config
 from hmx.registry.load import load
 
 ENV = "cartpole-discrete"
+SIZES = {
+    "rejax": ("num_envs", "num_steps", "num_epochs", "num_minibatches"),
+    "purejaxrl": ("NUM_ENVS", "NUM_STEPS", "UPDATE_EPOCHS", "NUM_MINIBATCHES"),
+}
+"""The names of the sizes in the peers that train several seeds in one program."""
 
 
 def sizes_of(peer: str, cfg: Config) -> dict[str, Any]:
     """Return the sizes of a configuration in the names of a peer."""
     sizes = cfg.env.num_envs, cfg.algo.num_steps, cfg.ppo.update_epochs, cfg.ppo.num_minibatches
-    names = {
-        "rejax": ("num_envs", "num_steps", "num_epochs", "num_minibatches"),
-        "purejaxrl": ("NUM_ENVS", "NUM_STEPS", "UPDATE_EPOCHS", "NUM_MINIBATCHES"),
-    }
-    return dict(zip(names[peer], sizes, strict=True))
+    return dict(zip(SIZES[peer], sizes, strict=True))
 
 
 def tasks_of(
@@ -85,6 +86,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     peers = {peer: read_peer(parser, args, peer, ENV) for peer in args.peer}
+    for name, _ in peers.values():
+        if name not in SIZES:
+            parser.error(f"--peer: expected {' or '.join(SIZES)}, which train several seeds in one program, got {name}")
     for envs in map(int, args.envs.split(",")):
         for seeds in map(int, args.seeds.split(",")):
             print(f"\n{ENV}, {envs} environments per seed, {args.updates} updates, best of {args.rounds} rounds")

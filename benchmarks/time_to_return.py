@@ -44,8 +44,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from time_to_return_program import End
 from time_to_return_published import PUBLISHED
+from time_to_return_task import End
 
 from hmx.config.coerce import typed_number
 from hmx.stats.intervals import mean_interval

@@ -20,8 +20,9 @@ import jax
 import jax.interpreters.xla
 import jax.numpy as jnp
 import numpy as np
-from time_to_return_program import Program, Series, Task, keys_of, memory_bytes_of, over_seeds, side_by_side, versions
+from time_to_return_program import Program, Series, keys_of, memory_bytes_of, over_seeds, side_by_side, versions
 from time_to_return_published import PUREJAXRL, REJAX, ZOO
+from time_to_return_task import Task
 
 NAMES = {"cartpole-discrete": "CartPole-v1", "pendulum": "Pendulum-v1"}
 """The same environments in gymnax and Gymnasium. In gymnax, the step limit is a terminal state."""

@@ -7,16 +7,17 @@ from typing import Any
 Published = dict[str, dict[str, Any]]
 
 # configs/ of rejax, which its package lacks; what is missing is the default of its PPO
+_REJAX_POLE = {
+    "agent_kwargs": {"activation": "tanh"},
+    "num_envs": 5,
+    "num_steps": 100,
+    "num_epochs": 5,
+    "num_minibatches": 5,
+    "learning_rate": 7.5e-4,
+    "max_grad_norm": 0.5,
+}
 REJAX: Published = {
-    "cartpole-discrete": {
-        "agent_kwargs": {"activation": "tanh"},
-        "num_envs": 5,
-        "num_steps": 100,
-        "num_epochs": 5,
-        "num_minibatches": 5,
-        "learning_rate": 7.5e-4,
-        "max_grad_norm": 0.5,
-    },
+    "cartpole-discrete": _REJAX_POLE,
     "pendulum": {
         "num_envs": 100,
         "num_steps": 100,
@@ -28,16 +29,7 @@ REJAX: Published = {
         "ent_coef": 0.0,
         "normalize_observations": True,
     },
-    "gymnax/Acrobot-v1": {
-        "agent_kwargs": {"activation": "tanh"},
-        "num_envs": 5,
-        "num_steps": 100,
-        "num_epochs": 5,
-        "num_minibatches": 5,
-        "learning_rate": 7.5e-4,
-        "max_grad_norm": 0.5,
-        "normalize_observations": True,
-    },
+    "gymnax/Acrobot-v1": {**_REJAX_POLE, "normalize_observations": True},
     "navix/Navix-DoorKey-8x8-v0": {
         "agent_kwargs": {"activation": "swish"},
         "num_envs": 128,

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from time_to_return_peers import purejaxrl, rejax, sb3
-from time_to_return_program import End, Program, Series, Task, versions
+from time_to_return_program import Program, Series, versions
+from time_to_return_task import End, Task
 
 
 def last_means(series: Series, episodes: int) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 try:
+    import many_seeds
     import time_to_return as benchmark
     import time_to_return_worker as worker
 finally:
@@ -127,6 +128,16 @@ def test_bad_arguments_are_refused(
         benchmark.main()
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_peer_that_trains_one_seed_per_program_is_refused_where_many_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["many_seeds.py", "--peer", "sb3"])
+    with pytest.raises(SystemExit) as stopped:
+        many_seeds.main()
+    assert stopped.value.code == 2
+    assert "--peer: expected rejax or purejaxrl, which train several seeds in one program" in capsys.readouterr().err
 
 
 def test_returns_at_the_end_have_an_interval_over_the_seeds_that_know_theirs(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hmx.config import fields
-from hmx.config.coerce import show, typed_number
+from hmx.config.coerce import show_all, typed_number
 from hmx.config.divisors import all_divisors
 from hmx.config.fields import values_of
 from hmx.config.problem import Problem, fix
@@ -288,6 +288,6 @@ def _no_fit(inputs: BatchInputs) -> Problem:
 
 
 def _translated(kind: str, configured: Mapping[str, object], problem: Problem) -> Problem:
-    named = ", ".join(f"{key} = {show(configured.get(key))}" for key in problem.keys)
     values = {key: configured.get(key) for key in problem.keys}
-    return violation(f"{kind}_{problem.code.upper()}", f"{named}: {problem.message}", values, problem.fixes)
+    message = f"{show_all(values)}: {problem.message}"
+    return violation(f"{kind}_{problem.code.upper()}", message, values, problem.fixes)

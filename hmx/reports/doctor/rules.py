@@ -42,8 +42,9 @@ def _first_ratio(run: History) -> str:
 
 def ratio_evidence(error: float) -> str:
     """Return the evidence of a difference between the importance ratios and 1 that rounding cannot explain."""
-    found = error > _RATIO_ROUNDING
-    return f"ratios differed from 1 by up to {number(error)} before the first gradient step" if found else ""
+    if error <= _RATIO_ROUNDING:
+        return ""
+    return f"ratios differed from 1 by up to {number(error)} before the first gradient step"
 
 
 def _improved(run: History) -> bool:

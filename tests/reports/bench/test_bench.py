@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import jax
@@ -148,6 +149,19 @@ def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, t
     assert size.steps_per_sec.value > speed.steps_per_sec.value
     late = job.measure_speed(cfg, 0)
     assert late.sizes == () and late.not_measured.startswith("No time for 256 environments: about ")
+
+
+def test_speed_of_another_environment_count_and_its_ratio_come_from_the_same_rounds(monkeypatch):
+    seconds = {"base": [2.0, 4.0, 2.0], "other": [5.0, 5.0, 10.0]}
+    monkeypatch.setattr(job, "time_in_turn", lambda works, rounds, warm: seconds)
+    monkeypatch.setattr(job, "calls_for", lambda work, most: 3)
+    base = SimpleNamespace(update=print, steps=10)
+    cfg = load(preset="tiny", sets=["env.num_envs=64"], environ={}).config
+    other = SimpleNamespace(update=print, length=4, steps=80, memory_bytes=7, session=SimpleNamespace(cfg=cfg))
+    size = job._other_size(base, 2, other)
+    assert (size.num_envs, size.memory_bytes) == (64, 7)
+    assert size.steps_per_sec.value == 48.0  # the median of 48, 48 and 24
+    assert size.ratio.value == 4.8  # the median of 48 / 10, 48 / 5 and 24 / 10
 
 
 @pytest.mark.parametrize(
