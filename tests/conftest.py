@@ -42,12 +42,15 @@ os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # Tests spend most of their time on compiling: it takes a fifth without LLVM's optimisation and without the newer way to
-# emit fusions. With `XLA_FLAGS=` in the environment everything is compiled as users do.
-_QUICK = (
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# emit fusions. Tests marked `long_run` run their programs for longer and take least time with the first level of it.
+# With `XLA_FLAGS=` in the environment everything is compiled as users do.
+_FLAGS = (
+    "--xla_backend_optimization_level={} --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
+_QUICK, _BRISK = _FLAGS.format(0), _FLAGS.format(1)
 if importlib.metadata.version("jaxlib").startswith("0.10."):  # XLA ends the process over a flag that it does not know
-    os.environ.setdefault("XLA_FLAGS", _QUICK)
+    # a worker of xdist has the flags from the process that starts it
+    os.environ.setdefault("XLA_FLAGS", _BRISK if "--only-long-runs" in sys.argv else _QUICK)
 
 # A terminal that is the same everywhere, and nothing taken from the developer's shell.
 for _name in [*os.environ]:
@@ -79,9 +82,21 @@ if _tests not in sys.path:
 importlib.import_module("shape_checks").install()
 
 
+# Markers of tests that `make test` runs apart: the flags with which they are skipped, and what they need.
+_APART = {
+    "long_run": ((_QUICK,), "--only-long-runs or XLA_FLAGS="),
+    "optimised": ((_QUICK, _BRISK), "XLA_FLAGS="),
+}
+
+
+def _option(marker: str) -> str:
+    return {"long_run": "--only-long-runs", "optimised": "--only-optimised"}[marker]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--only-optimised`, which `make test` runs in a process of its own with `XLA_FLAGS` empty, and others."""
-    parser.addoption("--only-optimised", action="store_true", help="Run only the tests marked `optimised`.")
+    """Add `--only-long-runs` and `--only-optimised`, which `make test` runs in processes of their own, and others."""
+    for marker in _APART:
+        parser.addoption(_option(marker), action="store_true", help=f"Run only the tests marked `{marker}`.")
     parser.addoption(
         "--slurm", action="store_true", help="Run the tests that submit jobs to the SLURM of this machine."
     )
@@ -99,25 +114,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only tests marked `optimised` run, skip the other files: importing them takes longer than these tests."""
-    if config.getoption("only_optimised") and collection_path.suffix == ".py":
-        return "mark.optimised" not in collection_path.read_text() or None
-    return None
+    """Where only tests with a marker run, skip the files without it: importing them takes longer than these tests."""
+    if collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    return any(config.getoption(_option(marker)) and f"mark.{marker}" not in text for marker in _APART) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked `optimised` in a process that compiles with less optimisation.
+    """Skip tests marked `long_run` or `optimised` in a process that compiles with less optimisation.
 
     The tests of HackMatrix come first, where one process runs them all: two would compile the same large programs.
     """
     items.sort(key=lambda item: item.path.parent.name != "hackmatrix")
-    optimised = [item for item in items if item.get_closest_marker("optimised") is not None]
-    if config.getoption("only_optimised"):
-        config.hook.pytest_deselected(items=[item for item in items if item not in optimised])
-        items[:] = optimised
-    if os.environ.get("XLA_FLAGS") == _QUICK:
-        for item in optimised:
-            item.add_marker(pytest.mark.skip(reason="needs XLA_FLAGS= (`make test` runs it separately)"))
+    for marker, (too_few, needed) in _APART.items():
+        marked = [item for item in items if item.get_closest_marker(marker) is not None]
+        if config.getoption(_option(marker)):
+            config.hook.pytest_deselected(items=[item for item in items if item not in marked])
+            items[:] = marked
+        if os.environ.get("XLA_FLAGS") in too_few:
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=f"needs {needed} (`make test` runs it separately)"))
 
 
 @pytest.hookimpl(trylast=True)

@@ -271,7 +271,7 @@ def test_agents_trained_together_equal_agents_trained_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
+@pytest.mark.long_run
 def test_a_team_of_two_learns_to_meet_and_go_home():
     """Rendezvous by value decomposition; see hmx/envs/small/rendezvous.py for the optimum of 3.676."""
     cfg = configure(

@@ -16,7 +16,7 @@ def returns(preset, steps, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
+@pytest.mark.long_run
 def test_pendulum_is_swung_up(tmp_path):
     """Gym calls -200 a good return; random play scores about -1250, and hanging still the same."""
     random, trained = returns("sound", 131072, tmp_path)
@@ -25,7 +25,7 @@ def test_pendulum_is_swung_up(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
+@pytest.mark.long_run
 def test_the_pole_is_balanced_in_seconds(tmp_path):
     """Less than half of the preset's steps are enough for most of the 500 steps of an episode."""
     random, trained = returns("control", 98304, tmp_path)
@@ -34,7 +34,7 @@ def test_the_pole_is_balanced_in_seconds(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.optimised
+@pytest.mark.long_run
 def test_the_pole_is_balanced_by_pushes_to_either_side(tmp_path):
     """Random pushes keep it up for about 22 steps; the whole preset, four times as long as this, reaches 500."""
     random, trained = returns("pole", 100000, tmp_path)

@@ -16,7 +16,7 @@ from hmx.envs.registry import make_env
 from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.rl import distributions
 
-pytestmark = pytest.mark.optimised
+pytestmark = pytest.mark.long_run
 
 ENVS, AGENTS, STEPS, LIMIT = 16, 2, 40, 9
 STAY = 1

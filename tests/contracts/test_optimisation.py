@@ -1,4 +1,4 @@
-"""Tests compile with less optimisation; those marked `optimised` run in a process that compiles as users do."""
+"""Tests compile with less optimisation; those marked `long_run` or `optimised` run apart and compile with more."""
 
 from __future__ import annotations
 
@@ -34,20 +34,27 @@ def test_marked_test_compiles_as_users_do() -> None:
     assert is_optimised()
 
 
+@pytest.mark.long_run
+def test_long_run_compiles_with_some_optimisation() -> None:
+    assert "optimization_level=0" not in os.environ.get("XLA_FLAGS", "")
+
+
 @pytest.mark.parametrize(
     ("flags", "options", "outcome"),
     [
-        ({}, [], "1 passed, 1 skipped" if _VERSION.startswith("0.10.") else "2 passed"),  # see tests/conftest.py
-        ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 1 deselected"),
-        ({"XLA_FLAGS": ""}, [], "2 passed"),
+        ({}, [], "1 passed, 2 skipped" if _VERSION.startswith("0.10.") else "3 passed"),  # see tests/conftest.py
+        ({}, ["--only-long-runs"], "1 passed, 2 deselected"),
+        ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 2 deselected"),
+        ({"XLA_FLAGS": ""}, [], "3 passed"),
     ],
 )
-def test_marked_tests_run_only_where_code_is_compiled_as_users_do(
+def test_marked_tests_run_only_where_code_is_compiled_as_they_need(
     flags: dict[str, str], options: list[str], outcome: str
 ) -> None:
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | flags
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options]
     chosen = [f"{HERE}::test_unmarked_test_compiles_with_less_optimisation_unless_flags_are_given"]
     chosen.append(f"{HERE}::test_marked_test_compiles_as_users_do")
+    chosen.append(f"{HERE}::test_long_run_compiles_with_some_optimisation")
     done = subprocess.run([*command, *chosen], env=env, capture_output=True, text=True, cwd=HERE.parents[2])
     assert outcome in done.stdout, done.stdout + done.stderr

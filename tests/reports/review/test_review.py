@@ -65,7 +65,7 @@ def exact_values(horizon: int) -> np.ndarray:
     return np.stack(found)
 
 
-@pytest.mark.optimised  # it plays many games
+@pytest.mark.long_run
 def test_true_blunder_is_ranked_first_on_slippery_ice() -> None:
     judge, exact = lake_judge(), exact_values(LIMIT)
     program, rng = compile_program(judge), np.random.default_rng(3)
