@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from compiled import counts_of, load, read
+from compiled import load, read
 from oracle_play import scene
 from oracle_state import Position
-from probe import BATCH, env_state, game_step, take
+from probe import BATCH, env_state, take
 from rows import ATK, RICH, RIGHT, SIPHON, STEP, UNDO, WAIT, WARP
 
 from hmx.config.schema import EnvConfig, RewardWeights
@@ -22,13 +22,16 @@ from hmx.envs.hackmatrix.observation import packed
 pytestmark = pytest.mark.slow
 observed = jax.jit(packed)
 CLOSED = game.Rules(undo_depth=2, name="closed")
-ENV = make_hackmatrix(EnvConfig(max_steps=1, undo_depth=2, rules="closed"), RewardWeights())
+ENV = make_hackmatrix(EnvConfig(max_steps=2, undo_depth=2, rules="closed"), RewardWeights())
 
 
 def _step(state: game.State, action: jax.Array, keys: jax.Array) -> Any:
-    after, events = game_step(state, action, jax.random.clone(keys), CLOSED)
-    next_state, timestep = ENV.step(env_state(state), action[:, None], keys)
-    return after, events, observed(after).T, next_state, timestep
+    """The same step as the first of an episode, which shows the state after it, and as the last."""
+    first = env_state(state)
+    last = first._replace(steps=jnp.ones_like(first.steps))
+    after, _ = ENV.step(first, action[:, None], jax.random.clone(keys))
+    next_state, timestep = ENV.step(last, action[:, None], keys)
+    return after.game, observed(after.game).T, next_state, timestep
 
 
 FULL = [("daemon", 1 + c // 6, c % 6, 3) for c in range(30)] + [("daemon", 0, 4, 3), ("daemon", 0, 5, 3)]
@@ -54,7 +57,6 @@ class Limits:
 
     def __init__(self) -> None:
         self.positions: dict[str, list[Position]] = {}
-        self.events: dict[str, list[dict[str, int]]] = {name: [] for name in SCENES}
         self.steps: list[tuple[list[str], Any]] = []
         state = load([s for s, _ in SCENES.values()], CLOSED)
         names = list(SCENES)
@@ -67,11 +69,10 @@ class Limits:
             actions = [SCENES[names[k % len(names)]][1][turn] for k in range(BATCH)]
             keys = jax.random.split(jax.random.key(turn), BATCH)
             seen = _step(jax.tree.map(jnp.asarray, take(state, padding)), jnp.asarray(actions, jnp.int32), keys)
-            state, events = seen[0], counts_of(seen[1])
+            state = seen[0]
             self.steps.append((names, jax.tree.map(np.asarray, seen)))
-            for i, (name, pos) in enumerate(zip(names, read(take(state, range(len(names)))), strict=True)):
+            for name, pos in zip(names, read(take(state, range(len(names)))), strict=True):
                 self.positions[name].append(pos)
-                self.events[name].append(events[i])
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +81,10 @@ def limits() -> Limits:
 
 
 def test_step_limit_truncates_unfinished_episodes(limits: Limits) -> None:
-    for names, (_, _, observed, next_state, timestep) in limits.steps:
+    for names, (_, observed, next_state, timestep) in limits.steps:
         ended = timestep.terminated
         np.testing.assert_array_equal(timestep.truncated, ~ended)
-        np.testing.assert_array_equal(timestep.final_obs[:, 0], observed)
+        np.testing.assert_array_equal(timestep.final_obs[~ended, 0], observed[~ended])
         assert (next_state.steps == 0).all() and (next_state.game.stage == 1).all() and (next_state.game.hp == 3).all()
         assert not (timestep.obs == timestep.final_obs).all(-1).any(), names
         expected = [name in ("death", "invalid") for name in names]
@@ -96,9 +97,9 @@ def test_episode_truncated_at_the_exit_ends_on_the_new_board(limits: Limits) -> 
 
 
 def test_overflowing_items_are_counted(limits: Limits) -> None:
-    events, pos = limits.events["overflow"][0], limits.positions["overflow"][-1]
-    assert events["overflow"] == 1 and len(pos.enemies) == 32 and pos.transmissions == []
-    names, (_, _, _, _, timestep) = limits.steps[0]
+    pos = limits.positions["overflow"][-1]
+    assert len(pos.enemies) == 32 and pos.transmissions == []
+    names, (*_, timestep) = limits.steps[0]
     assert timestep.info["overflow_sum"][names.index("overflow")] == 1
     assert timestep.info["overflow_sum"][: len(names)].sum() == 1
 
@@ -126,10 +127,13 @@ def test_closed_attacks_do_not_stun(limits: Limits) -> None:
 
 
 def test_closed_invalid_actions_count_as_deaths(limits: Limits) -> None:
-    assert limits.events["invalid"][0]["died"] == 1 and limits.events["invalid"][0]["valid"] == 0
-    names, (_, _, _, _, timestep) = limits.steps[0]
-    assert timestep.terms["death_penalty"][names.index("invalid")] == -1.5
+    names, (*_, timestep) = limits.steps[0]
+    i = names.index("invalid")
+    assert timestep.terminated[i] and timestep.info["deaths_sum"][i] == 1
+    assert timestep.terms["death_penalty"][i] == -1.5
 
 
 def test_closed_lost_paths_pay_nothing(limits: Limits) -> None:
-    assert limits.positions["enclosed"][-1].cell == 21 and limits.events["enclosed"][0]["distance"] == 0
+    names, (*_, timestep) = limits.steps[0]
+    assert limits.positions["enclosed"][-1].cell == 21
+    assert timestep.terms["distance_shaping"][names.index("enclosed")] == 0.0
