@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gc
 import hashlib
 import importlib
@@ -135,6 +136,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if os.environ.get("XLA_FLAGS") in too_few:
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=f"needs {needed} (`make test` runs it separately)"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Name a file to the workers of xdist for `pytest_collection`."""
+    node.workerinput["collecting"] = str(Path(_state.name) / "collecting")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[object]:
+    """Let one worker of xdist collect before the others, which then find the bytecode that it wrote.
+
+    Compiling tests and checked modules takes longer than importing them, and all workers would compile all of them.
+    """
+    if not hasattr(session.config, "workerinput"):
+        return (yield)
+    with open(session.config.workerinput["collecting"], "w") as file:  # unlocked when it is closed
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_UN)
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)
