@@ -63,7 +63,7 @@ test: $(INSTALLED_TEST)
 	@echo "Testing, with $(WORKERS) processes ..."
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 	@echo "Testing what runs for longer than it compiles ..."
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --only-long-runs $(ARGS) || test $$? -eq 5
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --only-long-runs $(ARGS) || test $$? -eq 5
 	@echo "Testing what must be compiled as users compile ..."
 	@XLA_FLAGS= $(BIN)/python -m pytest --only-optimised $(ARGS) || test $$? -eq 5
 
