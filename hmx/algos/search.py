@@ -46,15 +46,10 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
     """Raise an error unless the environment allows a search.
 
     Raises:
-        HmxError: no simulations, a simulator, several agents, or continuous actions.
+        HmxError: no simulations, several agents, or continuous actions.
     """
     if num_simulations < 1:
         raise HmxError(f"cannot search with {num_simulations} simulations", "--search 32")
-    if spec.simulator is not None:
-        raise HmxError(
-            f"cannot search in {spec.id}: it is a simulator, whose state a compiled program cannot copy",
-            "leave out the search, or use an environment in JAX (docs/environments.md)",
-        )
     what = "continuous actions" if spec.action_dim else f"{spec.num_agents} agents" if spec.num_agents > 1 else ""
     if what:
         raise HmxError(

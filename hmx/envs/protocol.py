@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool
 
+from hmx.errors import HmxError
 from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import Facts
 from hmx.types import Array, Key, Timestep
@@ -33,10 +34,11 @@ def numbers_of(parts: Mapping[str, int]) -> tuple[Quantity, ...]:
 
 
 class SimulatorSource(NamedTuple):
-    """How worker processes make a simulator, and its form."""
+    """How worker processes make a simulator, its form, and how to get an environment of copies."""
 
     recipe: Recipe
     facts: Facts
+    copies: Callable[[], Env]
 
 
 class EnvSpec(NamedTuple):
@@ -63,6 +65,7 @@ class EnvSpec(NamedTuple):
     moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
     simulator: SimulatorSource | None = None  # of what workers step; `reset` gives shapes only, and `step` refuses
+    copied: bool = False  # whether it steps copies of a simulator, by callbacks
     action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
     redrawn: Callable[[EnvState, Key], EnvState] | None = None  # the same to the player, with hidden parts drawn again
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
@@ -127,6 +130,21 @@ def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> 
 
     chosen: Tree = jax.tree.map(pick, then, other)
     return chosen
+
+
+def playable(env: Env, what: str) -> Env:
+    """Return an environment that compiled programs can step: of a simulator, one of its copies.
+
+    Raises:
+        HmxError: the simulator has no `get_state` and `set_state`, which `what` needs.
+    """
+    source = env.spec.simulator
+    if source is None:
+        return env
+    if not source.facts.has_state:
+        message = f"cannot play copies of {env.spec.id}, which {what} needs: it has no get_state and set_state"
+        raise HmxError(message, "define both (docs/simulators.md), or use an environment in JAX")
+    return source.copies()
 
 
 def settled(state: Tree) -> Tree:

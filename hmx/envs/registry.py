@@ -85,7 +85,7 @@ def sizes_of(env: Env) -> Sizes:
         max_steps=spec.max_steps,
         features=features,
         state_bytes=sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)),
-        simulated=spec.simulator is not None,
+        simulated=spec.simulator is not None or spec.copied,
         value_only=spec.value_only,
         image=is_image(spec.obs_shape),
     )

@@ -30,7 +30,7 @@ from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.fields import values_of
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.envs.protocol import Env, EnvSpec, Planner
+from hmx.envs.protocol import Env, EnvSpec, Planner, playable
 from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
@@ -262,6 +262,7 @@ def make_player(
     """
     if search is not None:
         check_search(session.env.spec, search)
+        session = session._replace(env=playable(session.env, "a search"))
     strategy = make_planner(session.cfg.env) if planner else None
     if session.env.spec.simulator is not None:
         return _simulator_player(session.cfg, session.env.spec, session.algorithm, episodes)

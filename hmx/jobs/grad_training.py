@@ -15,6 +15,7 @@ from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.algos.types import TrainState
 from hmx.config.schema import RunConfig
+from hmx.envs.protocol import playable
 from hmx.registry.algorithms import find_algorithm
 from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session
@@ -40,7 +41,7 @@ def make_reports(session: Session) -> Reports | None:
     cfg = session.cfg
     if not cfg.run.grad_report_every:
         return None
-    reporter = make_reporter(cfg, session.env, request_of(cfg.run))
+    reporter = make_reporter(cfg, playable(session.env, "run.grad_report_every"), request_of(cfg.run))
 
     def measure(state: TrainState, update: int) -> list[Record]:
         hypers, found = session.algorithm.hypers(update - 1), []

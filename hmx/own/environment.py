@@ -85,7 +85,7 @@ def _simulator(reference: str, attribute: str, maker: Theirs, module: Theirs, cf
     cfg = dataclasses.replace(cfg, my=pairs(options), sha256=sha256(reference, "env.id"))
     name = attribute or getattr(maker, "__name__", "")
     recipe = Recipe(cfg.id, "", reference, name, cfg.my, cfg.sha256, cfg.max_steps)
-    return simulated(recipe, cfg.worker_timeout), cfg
+    return simulated(recipe, cfg), cfg
 
 
 def _made(source: EnvSource, path: Path, module: Theirs, cfg: EnvConfig) -> tuple[Theirs, Theirs | None]:

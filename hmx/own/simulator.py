@@ -1,11 +1,12 @@
 """Simulators, of Gymnasium and of users, behind the contract of `hmx.envs`.
 
 Worker processes step them (`hmx.simulators`). So `reset` only gives the shapes of a first step, which the workers fill
-in, and `step` refuses, since a compiled program cannot call a simulator.
+in, and `step` refuses. Programs that play copies of a position step those of `hmx.own.copies`.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from typing import NoReturn
 
@@ -15,6 +16,7 @@ from hmx.config.extras import needed
 from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource, numbers_of
 from hmx.errors import HmxError
+from hmx.own.copies import copied
 from hmx.registry.observations import policy_only, value_only
 from hmx.simulators.pool import measure
 from hmx.simulators.recipe import Recipe
@@ -32,12 +34,12 @@ def make_gymnasium(cfg: EnvConfig) -> Env:
         if find_spec("gymnasium") is None:
             raise ModuleNotFoundError(name="gymnasium")
     name = cfg.id.partition("/")[2]
-    return simulated(Recipe(cfg.id, name=name, max_steps=cfg.max_steps), cfg.worker_timeout)
+    return simulated(Recipe(cfg.id, name=name, max_steps=cfg.max_steps), cfg)
 
 
-def simulated(recipe: Recipe, timeout: float) -> Env:
+def simulated(recipe: Recipe, cfg: EnvConfig) -> Env:
     """Build the environment of a simulator, which a worker makes once to learn its form."""
-    facts = measure(recipe, timeout)
+    facts = measure(recipe, cfg.worker_timeout)
     limits = [limit for limit in (facts.limit, recipe.max_steps) if limit]
     ranges = enumerate(zip(facts.action_low, facts.action_high, strict=True))
     names = tuple(f"action_{i}" for i in range(facts.num_actions)) if len(facts.action_parts) == 1 else ()
@@ -52,7 +54,7 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
         action_names=names,
         action_dim=facts.action_dim,
         action_parts=facts.action_parts if len(facts.action_parts) > 1 else (),
-        simulator=SimulatorSource(recipe, facts),
+        simulator=SimulatorSource(recipe, facts, cache(lambda: copied(spec, recipe, facts, cfg))),
         step_seconds=facts.step_seconds,
         action_quantities=tuple(Quantity(f"action_{i}", "", *limits) for i, limits in ranges),
         value_only=value_only(obs_parts),
@@ -69,7 +71,6 @@ def simulated(recipe: Recipe, timeout: float) -> Env:
         return (), Timestep(obs, legal, obs, legal, nothing, ended, ended, nothing > 0, terms, {})
 
     def step(state: EnvState, action: Array, keys: Key) -> NoReturn:
-        hint = "hmx score-buffer and hmx grad-report need an environment in JAX (docs/environments.md)"
-        raise HmxError(f"cannot play copies of {spec.id} in a compiled program: it is a simulator", hint)
+        raise HmxError(f"cannot step {spec.id} in a compiled program: workers step it")
 
     return Env(spec, reset, step)

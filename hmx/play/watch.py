@@ -17,7 +17,7 @@ from rich.console import Console
 from hmx.algos.search import make_act, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
-from hmx.envs.protocol import EnvSpec
+from hmx.envs.protocol import EnvSpec, playable
 from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
 from hmx.play import keys
@@ -103,6 +103,8 @@ def watch(
             policy = FramePolicy(jax.jit(partial(decide_at_random, **kind)))  # type: ignore[arg-type]
         else:
             session = open_session(cfg, paths)
+            if search is not None:
+                session = session._replace(env=playable(session.env, "a search"))
             state = restored_state(session, paths, checkpoint, warn)
             made, policy = session.env, agent_policy(session, state, greedy, search)
             programs = None if session.lowered is None else session.lowered.part("game")

@@ -52,7 +52,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *_schedules(values),
         *_own_code(values, entry, source),
         *_agents(cfg.env),
-        *(() if simulated is None else simulator_problems(cfg.env, cfg.run, entry, simulated)),
+        *(() if simulated is None else simulator_problems(cfg.env, cfg.run, simulated)),
         *_run_folder(cfg.run),
         *_networks(cfg.algo, cfg.net, cfg.env, sizes),
         *entry.check(cfg, sizes, bad),

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from hmx.config.problem import Problem, fix
 from hmx.config.schema import EnvConfig, RunConfig
-from hmx.registry.algorithms import AlgorithmEntry
 
 
 class WorkerPlan(NamedTuple):
@@ -65,7 +64,7 @@ def _cores() -> int:
     return len(usable(0)) if usable else os.cpu_count() or 1
 
 
-def simulator_problems(env: EnvConfig, run: RunConfig, entry: AlgorithmEntry, simulated: bool) -> Iterator[Problem]:
+def simulator_problems(env: EnvConfig, run: RunConfig, simulated: bool) -> Iterator[Problem]:
     """Find what a simulator rules out, and numbers that do not divide; or options that only a simulator reads."""
     if not simulated:
         given = {"env.num_workers": env.num_workers, "env.envs_per_worker": env.envs_per_worker}
@@ -74,13 +73,9 @@ def simulator_problems(env: EnvConfig, run: RunConfig, entry: AlgorithmEntry, si
                 words = f"{env.id} is written in JAX, so no worker processes step it"
                 yield Problem("no_workers", (key, "env.id"), words, fix(key, 0))
         return
-    if not entry.simulators:
-        words = f"{entry.name} needs an environment that is written in JAX, and {env.id} is a simulator"
-        yield Problem("simulator_algo", ("algo.name", "env.id"), words, fix("algo.name", "ppo"))
     fixed: dict[str, tuple[object, object, str]] = {
         "run.num_seeds": (run.num_seeds, 1, "a simulator trains one agent per run; start one run per --seed"),
         "run.devices": (run.devices, 1, "a simulator trains on one device"),
-        "run.grad_report_every": (run.grad_report_every, 0, "gradient reports play in copies of an environment in JAX"),
         "env.action_repeat": (env.action_repeat, 1, "a simulator repeats actions itself"),
         "env.reset_on_done": (env.reset_on_done, "fresh", "a simulator starts every episode from a new seed"),
         "env.full_reset_every": (env.full_reset_every, 0, "a simulator's episodes are never cut short"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import jax
 
 from hmx.errors import ExitCode, HmxError
+from hmx.simulators.branches import failure_in
 
 
 @contextlib.contextmanager
@@ -17,6 +18,8 @@ def out_of_memory(doing: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if (failure := failure_in(error)) is not None:
+            raise failure from None
         text = " ".join(str(error).split())
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in text:
             raise

@@ -41,7 +41,7 @@ def open_pool(spec: EnvSpec, env: EnvConfig, num_envs: int, seed: int, render_mo
     """Start workers with `num_envs` simulators, whose episodes are those of an evaluation with a seed."""
     assert spec.simulator is not None
     plan = worker_plan(dataclasses.replace(env, num_envs=num_envs, num_workers=0, envs_per_worker=0, async_factor=1))
-    recipe, facts = spec.simulator
+    recipe, facts, _ = spec.simulator
     return WorkerPool(
         recipe, facts, plan, seed=seed, stream=EVALUATION, timeout=env.worker_timeout, render_mode=render_mode
     )

@@ -21,7 +21,7 @@ from hmx.config.fields import replace, values_of
 from hmx.config.files import Unreadable, read_plain
 from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
-from hmx.envs.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec, playable
 from hmx.envs.registry import build_env, sizes_of
 from hmx.errors import counted
 from hmx.records import atomic
@@ -30,6 +30,7 @@ from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
+from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import check
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import exists, find_source, known_sizes
@@ -134,11 +135,27 @@ def build_and_check(
     cfg = complete_options(cfg)
     env, complete = build_env(cfg.env, cfg.reward)
     cfg = dataclasses.replace(cfg, env=complete)
+    if env.spec.simulator is not None:
+        run_in_calling_thread()  # a policy acts in every step, and callbacks would wait for the threads of programs
+        env = _of_simulator(cfg, env)
     if origins is not None:
         cfg = replace(cfg, {key: value for key, value in _suited(env.spec).items() if origins.get(key) == DEFAULT})
     if sizes is None and known is None:
         check(cfg, sizes_of(env), origins)
     return cfg, env
+
+
+def _of_simulator(cfg: Config, env: Env) -> Env:
+    """Return the environment that the algorithm steps: copies, unless it has an update for simulators.
+
+    Raises:
+        HmxError: the simulator cannot be copied, and the configuration needs it.
+    """
+    if not find_algorithm(cfg.algo.name).simulators:
+        return playable(env, cfg.algo.name)
+    if cfg.run.grad_report_every:
+        playable(env, "run.grad_report_every")
+    return env
 
 
 def _suited(spec: EnvSpec) -> dict[str, object]:
@@ -153,8 +170,6 @@ def _suited(spec: EnvSpec) -> dict[str, object]:
 
 def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Session:
     """Build the algorithm on an environment; `cfg` must have no problems."""
-    if env.spec.simulator is not None:
-        run_in_calling_thread()  # a policy acts in every step of the simulators
     algorithm, sizes = make_algorithm(cfg, env), derive(cfg)
     values, shared = values_of(cfg), None
     key = program_key(values, frozenset(algorithm.hypers(0)), sizes.updates_per_chunk)

@@ -35,7 +35,7 @@ class Simulation:
     def __init__(self, env: Any, max_steps: int = 0) -> None:
         self.env, self.facts = env, facts_of(env)
         self.max_steps = max_steps
-        self.steps, self.digest = 0, 0
+        self.steps, self.digest, self.has_begun = 0, 0, False
         self._convert = Actions(env.action_space)
         self.observations = observations_of(env.observation_space)
         self._all = np.ones(self.facts.num_actions, bool)
@@ -46,7 +46,7 @@ class Simulation:
         answer = self.env.reset(seed=seed)
         if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
             raise Broken(f"reset returns {_described(answer)}; expected (observation, info)")
-        self.steps, self.digest = 0, 0
+        self.steps, self.digest, self.has_begun = 0, 0, True
         obs = self._seen(*answer)
         low, high = self.observations.low, self.observations.high
         if not ((obs >= low) & (obs <= high)).all():
@@ -104,8 +104,13 @@ class Simulation:
     def restore(self, seed: int, state: bytes, steps: int, digest: int) -> None:
         """Set the state of the simulator in an episode that had taken so many steps and had this digest."""
         self.begin(seed)
+        self.branch(state, steps)
+        self.digest = digest
+
+    def branch(self, state: bytes, steps: int) -> None:
+        """Set the state of the simulator to that of any episode, after so many of its steps."""
         self.env.set_state(unpack_state(state))
-        self.steps, self.digest = steps, digest
+        self.steps, self.digest = steps, 0
 
 
 def pack_state(state: Any) -> bytes:

@@ -245,6 +245,15 @@ class WorkerPool:
                 start += size
         return states
 
+    def branch(self, rows: Sequence[np.ndarray], size: int) -> list[bytes]:
+        """Let each worker step from the states in its rows; see `hmx.simulators.branching`."""
+        bodies = [{"do": "branch", "size": size} for _ in rows]
+        return [message.payload for message in self._ask_all(bodies, [part.tobytes() for part in rows])]
+
+    def state_size(self) -> int:
+        """Return the bytes that a state of the simulator may take."""
+        return int(self._ask(self._processes[0], {"do": "size"}).body["size"])
+
     def render(self) -> np.ndarray:
         """Return a picture of environment 0, uint8 `[height, width, 3]`."""
         message = self._ask(self._processes[0], {"do": "render"})
@@ -372,3 +381,9 @@ def measure(recipe: Recipe, timeout: float) -> Facts:
     """
     with WorkerPool(recipe, None, ALONE, seed=0, stream=0, timeout=timeout) as pool:
         return pool.facts
+
+
+def measured_state(recipe: Recipe, timeout: float) -> int:
+    """Return the bytes that a state of a simulator may take, which a worker of its own finds out."""
+    with WorkerPool(recipe, None, ALONE, seed=0, stream=0, timeout=timeout) as pool:
+        return pool.state_size()

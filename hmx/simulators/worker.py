@@ -22,7 +22,7 @@ import numpy as np
 
 from hmx.errors import HmxError
 from hmx.registry import user_code
-from hmx.simulators import channel, checks, recipe
+from hmx.simulators import branching, channel, checks, recipe
 from hmx.simulators.episode import Simulation, episode_seed, same_form
 from hmx.simulators.layout import Shared, shared
 from hmx.simulators.observations import Broken
@@ -79,6 +79,7 @@ class _Worker:
         answers: dict[str, Callable[..., tuple[dict[str, Any], bytes]]] = {
             "open": self.open, "reset": self.reset, "replay": self.replay, "restore": self.restore,
             "states": self.states, "render": self.render, "check": self.check, "play": self.play,
+            "branch": self.branch, "size": self.size,
         }  # fmt: skip
         with contextlib.suppress(ConnectionError):
             while True:
@@ -200,6 +201,14 @@ class _Worker:
             self.at.action[:] = random_rows(row, facts, self.at.legal)
             self.step()
         return {}, b""
+
+    def branch(self, payload: bytes, size: int) -> tuple[dict[str, Any], bytes]:
+        """Step from given states."""
+        return {}, branching.answer(self.episodes[0], payload, size)
+
+    def size(self, payload: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return the bytes of a state."""
+        return {"size": branching.measured_size(self.episodes[0])}, b""
 
     def check(self, payload: bytes, **options: Any) -> tuple[dict[str, Any], bytes]:
         """Run the checks of `hmx check-env` on the simulators of this worker."""

@@ -33,4 +33,5 @@ ENTRY = ppo.ENTRY._replace(
     evaluated_by="search",
     simulations=simulations,
     reporter="",
+    simulators=False,
 )

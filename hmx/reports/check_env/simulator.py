@@ -16,7 +16,7 @@ from hmx.simulators.pool import SimulatorFailed, WorkerPool
 def check_simulator(env: EnvConfig, spec: EnvSpec, request: CheckEnvRequest) -> CheckEnvFindings:
     """Check a simulator with two instances in a worker of its own."""
     assert spec.simulator is not None
-    recipe, facts = spec.simulator
+    recipe, facts, _ = spec.simulator
     plan = WorkerPlan(num_workers=1, envs_per_worker=2, num_groups=1)
     hints = {name: hint for name, (_, hint) in CHECKS.items()}
     checked, line = SimulatorChecks({}, {}), None

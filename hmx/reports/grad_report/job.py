@@ -20,7 +20,7 @@ from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Episode, Params, RolloutState, TrainState
 from hmx.config.files import words
 from hmx.config.schema import Config, ReplayConfig
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, playable
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.jobs.grad_training import STREAM
@@ -119,7 +119,7 @@ class _Maker:
     ) -> None:
         self._source, self._agent, self._seed = source, agent, seed
         self._session = open_session(source.cfg, source.paths)
-        cfg, env, file = source.cfg, self._session.env, request.from_buffer
+        cfg, env, file = source.cfg, playable(self._session.env, "a gradient report"), request.from_buffer
         stored = None if file is None else open_buffer(Path(file), cfg, env, request)
         self._reporter = make_reporter(cfg, env, request, stored)
         self.warnings: list[str] = []

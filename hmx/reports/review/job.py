@@ -14,7 +14,7 @@ import numpy as np
 
 from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.config.schema import Config, EnvConfig, GameRules
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, playable
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records.frozen import read_config
@@ -123,16 +123,13 @@ def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvCon
     if env is not None:
         cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, rules=env.rules, undo_depth=env.undo_depth))
     session = open_session(cfg, paths)
+    session = session._replace(env=playable(session.env, "a review"))
     spec = session.env.spec
     why = (
         "its actions are continuous" if spec.action_dim else "an action has several parts" if spec.action_parts else ""
     )
-    if spec.simulator is not None:
-        why = "a simulator cannot continue from a stored position"
     if why:
-        raise HmxError(
-            f"cannot review {paths.name}: {why}", "review a run of an environment in JAX with a list of actions"
-        )
+        raise HmxError(f"cannot review {paths.name}: {why}", "review a run of an environment with a list of actions")
     restored = restore_policy(session, paths)
     judge = judge_of(session, seed_state(restored.state, 0, cfg.run.num_seeds), request)
     return _Opened(judge, cfg, paths.name, restored.update, tuple(restored.warnings))

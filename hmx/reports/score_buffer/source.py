@@ -16,7 +16,7 @@ from hmx.algos.policy_outputs import PolicyOutputs, make_policy_outputs
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, ContinuationKind
 from hmx.config.textfile import quoted, read_text
-from hmx.envs.protocol import Env, EnvSpec
+from hmx.envs.protocol import Env, EnvSpec, playable
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file
@@ -101,6 +101,7 @@ def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
     cfg = source.cfg
     check_agent(cfg.run, index)
     session = open_session(cfg, source.paths)
+    session = session._replace(env=playable(session.env, "score-buffer"))
     network = make_policy_outputs(cfg, session.env)
     state, update, warnings = source.state(session, None)
     name = source.folder.name if source.paths is None else source.paths.name

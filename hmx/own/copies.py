@@ -1,0 +1,72 @@
+"""Simulators with `get_state` and `set_state` as environments that compiled programs can step, in copies of a position.
+
+A state is bytes in an array; every step sends states, actions and keys to worker processes (`hmx.simulators.branches`)
+by a callback, and depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.config.schema import EnvConfig
+from hmx.envs.protocol import Env, EnvSpec
+from hmx.registry.workers import worker_plan
+from hmx.simulators.branches import Branches, FailedInProgram
+from hmx.simulators.branching import BEGIN
+from hmx.simulators.pool import measured_state
+from hmx.simulators.recipe import Recipe
+from hmx.simulators.spaces import Facts
+from hmx.types import Array, Key, Timestep
+
+
+def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
+    """Build the environment of copies of a simulator.
+
+    Raises:
+        HmxError: the simulator fails.
+    """
+    logging.getLogger("jax._src.callback").addFilter(_is_not_ours)
+    timeout = cfg.worker_timeout
+    size = measured_state(recipe, timeout)
+    branches = Branches(recipe, facts, worker_plan(cfg).num_workers, timeout, size)
+    form = branches.form
+
+    def on_host(state: Any, steps: Any, action: Any, key: Any) -> tuple[np.ndarray, ...]:
+        batch = np.shape(steps)  # `[E]`, and the axes of `vmap` before it
+        rows = np.empty(batch, form.asked)
+        for name, array in zip(form.asked.names or (), (state, steps, action, key), strict=True):
+            rows[name] = np.asarray(array)
+        found = branches.answer(rows.reshape(-1)).reshape(batch)
+        return tuple(np.ascontiguousarray(found[name]) for name in form.answered.names or ())
+
+    def call(state: Array, steps: Array, action: Array, keys: Key) -> tuple[dict[str, Array], Timestep]:
+        fields = (form.answered[name] for name in form.answered.names or ())
+        shapes = tuple(jax.ShapeDtypeStruct((*steps.shape, *field.shape), field.base) for field in fields)
+        bits = jax.vmap(lambda key: jax.random.bits(key, (2,)))(keys)
+        found = jax.pure_callback(on_host, shapes, state, steps, action, bits, vmap_method="broadcast_all")
+        state, steps, obs, legal, final_obs, final_legal, reward, terminated, truncated = found
+        shown: Any = [array[:, None] for array in (obs, legal, final_obs, final_legal, reward)]
+        shown += [terminated, truncated, terminated[:, None], {"reward": reward}, {}]
+        return {"state": state, "steps": steps}, Timestep(*shown)
+
+    def reset(keys: Key) -> tuple[dict[str, Array], Timestep]:
+        many = keys.shape[0]
+        unread = (form.asked["state"], form.asked["action"])
+        state, action = (jnp.zeros((many, *field.shape), field.base) for field in unread)
+        return call(state, jnp.full(many, BEGIN, jnp.int32), action, keys)
+
+    def step(state: dict[str, Array], action: Array, keys: Key) -> tuple[dict[str, Array], Timestep]:
+        rows = action.reshape(action.shape[0], -1).astype(form.asked["action"].base)
+        return call(state["state"], state["steps"], rows, keys)
+
+    return Env(spec._replace(simulator=None, copied=True), reset, step)
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """Return whether JAX logs another error than the failure of a simulator, which hmx reports itself."""
+    return not (record.exc_info and isinstance(record.exc_info[1], FailedInProgram))

@@ -1,0 +1,72 @@
+"""The trainer's side of steps from given states: workers that answer rows of `hmx.simulators.branching`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import numpy as np
+
+from hmx.errors import ExitCode, HmxError
+from hmx.registry.workers import WorkerPlan
+from hmx.simulators.pool import SimulatorFailed, WorkerPool
+from hmx.simulators.recipe import Recipe
+from hmx.simulators.spaces import Facts, Form
+
+_MARK = "SIMULATOR FAILED "
+
+
+class FailedInProgram(Exception):
+    """What a compiled program may raise: the error as text, since only the text comes out of the program."""
+
+    def __init__(self, error: HmxError) -> None:
+        super().__init__(_MARK + json.dumps([error.message, error.hint, int(error.exit_code)]))
+
+
+def failure_in(error: BaseException) -> SimulatorFailed | None:
+    """Return the failure of a simulator that ended a compiled program, from the error of the program."""
+    for line in str(error).splitlines():
+        with contextlib.suppress(ValueError):
+            message, hint, code = json.loads(line.partition(_MARK)[2].rstrip())
+            return SimulatorFailed(message, hint, ExitCode(code))
+    return None
+
+
+class Branches:
+    """Workers that step copies; they start with the first step, and end when this object does.
+
+    Args:
+        recipe: of the simulator.
+        facts: of it.
+        workers: number of processes, which changes no result.
+        timeout: seconds after which a worker counts as hung.
+        size: bytes of a state, with those of its length.
+    """
+
+    def __init__(self, recipe: Recipe, facts: Facts, workers: int, timeout: float, size: int) -> None:
+        self._recipe, self._plan, self._timeout = recipe, WorkerPlan(workers, 1, 1), timeout
+        self._pool: WorkerPool | None = None
+        self.form = Form.of(facts, size)
+
+    def answer(self, rows: np.ndarray) -> np.ndarray:
+        """Return the answers to rows, `[N]` of `form.asked`.
+
+        Raises:
+            FailedInProgram: a worker died, hung or raised.
+        """
+        try:
+            if self._pool is None:
+                self._pool = WorkerPool(self._recipe, None, self._plan, seed=0, stream=0, timeout=self._timeout)
+            payload = b"".join(self._pool.branch(np.array_split(rows, self._plan.num_workers), self.form.size))
+        except HmxError as error:
+            self.close()
+            raise FailedInProgram(error) from None
+        return np.frombuffer(payload, self.form.answered)
+
+    def close(self) -> None:
+        """End the workers."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    __del__ = close
