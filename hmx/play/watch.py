@@ -37,6 +37,7 @@ from hmx.runs.loop import seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import Session, open_session
 from hmx.runs.signals import interruptible
+from hmx.simulators.branches import naming_failures
 from hmx.simulators.pool import SimulatorFailed
 
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
@@ -138,7 +139,7 @@ def _open_stage(spec: EnvSpec, env: EnvConfig, seed: int, pictures: bool, warn: 
 
 
 def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitStack) -> Iterator[Frame]:
-    with stack:
+    with stack, naming_failures():
         for episode in range(episodes):
             yield game.new() if episode else game.frame
             while game.choice is not None:

@@ -9,17 +9,16 @@ from pathlib import Path
 import jax
 
 from hmx.errors import ExitCode, HmxError
-from hmx.simulators.branches import failure_in
+from hmx.simulators.branches import naming_failures
 
 
 @contextlib.contextmanager
 def out_of_memory(doing: str) -> Iterator[None]:
     """Turn a failed allocation, on the host or on the device, into an HmxError."""
     try:
-        yield
+        with naming_failures():
+            yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if (failure := failure_in(error)) is not None:
-            raise failure from None
         text = " ".join(str(error).split())
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in text:
             raise

@@ -258,7 +258,9 @@ class Loop:
             except RolloutStopped:
                 break
             except SimulatorFailed:
-                self._save(state, done, last=True)
+                # A program that steps copies has consumed the state.
+                if not any(leaf.is_deleted() for leaf in jax.tree.leaves(state)):
+                    self._save(state, done, last=True)
                 raise
             elapsed, cpu = time.perf_counter() - start, self.cpu_seconds() - cpu
             seconds += elapsed

@@ -16,6 +16,8 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import TypeVar
 
+from hmx.simulators.branches import naming_failures
+
 T = TypeVar("T")
 
 _LOOK_UP = 0.2  # seconds
@@ -130,7 +132,8 @@ def interruptible(work: Callable[[], T]) -> T:
     the main thread would delay them until it ends.
     """
     if threading.current_thread() is not threading.main_thread():
-        return work()
+        with naming_failures():
+            return work()
     result: Future[T] = Future()
 
     def run() -> None:
@@ -147,7 +150,8 @@ def interruptible(work: Callable[[], T]) -> T:
         thread.name = _ABANDONED
         atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
         raise
-    return result.result()
+    with naming_failures():
+        return result.result()
 
 
 def is_working() -> bool:

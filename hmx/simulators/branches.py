@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,8 +24,18 @@ class FailedInProgram(Exception):
         super().__init__(_MARK + json.dumps([error.message, error.hint, int(error.exit_code)]))
 
 
-def failure_in(error: BaseException) -> SimulatorFailed | None:
-    """Return the failure of a simulator that ended a compiled program, from the error of the program."""
+@contextlib.contextmanager
+def naming_failures() -> Iterator[None]:
+    """Raise the failure of a simulator that ended a compiled program instead of the error of the program."""
+    try:
+        yield
+    except Exception as error:  # JAX raises several types
+        if (failure := _failure_in(error)) is not None:
+            raise failure from None
+        raise
+
+
+def _failure_in(error: Exception) -> SimulatorFailed | None:
     for line in str(error).splitlines():
         with contextlib.suppress(ValueError):
             message, hint, code = json.loads(line.partition(_MARK)[2].rstrip())

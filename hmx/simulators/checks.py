@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hmx.simulators.branching import reseed
 from hmx.simulators.episode import CHECKING, Simulation, episode_seed
 from hmx.simulators.observations import Broken
 from hmx.simulators.spaces import random_rows
@@ -36,6 +37,10 @@ CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "state": (
         "set_state brings back what get_state returned",
         "include everything that changes, also the random generator: self.np_random.bit_generator.state",
+    ),
+    "copies": (
+        "copies of a state with the same seed of np_random have the same future",
+        "draw random numbers from self.np_random only, so that searches and scores can seed it",
     ),
     "output": ("nothing is printed", "remove the prints; hmx hides them in training"),
 })  # fmt: skip
@@ -174,6 +179,12 @@ def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorC
         skipped["state"] = "it has no get_state and set_state; a resumed run replays episodes instead"
     elif (lost := _state_problem(one, trace, seed)) is not None:
         problems["state"] = lost
+    if not one.facts.has_state or "state" in problems:
+        skipped["copies"] = "it has no state that can be set"
+    elif not reseed(one.env, np.zeros(2, np.uint32)):
+        skipped["copies"] = "it has no np_random, so all copies of a state have the same future, which a search knows"
+    elif _copy_digest(one, trace, seed) != _copy_digest(one, trace, seed):
+        problems["copies"] = "two copies differ after a step with the same seed"
     facts = PlayFacts(trace.terminated, trace.truncated, trace.steps_per_sec, trace.reset_seconds)
     return SimulatorChecks(problems, skipped, facts)
 
@@ -221,6 +232,15 @@ def _after_end(episode: Simulation, trace: Trace, seed: int) -> str | None:
     except Exception:  # any error of the simulator
         return None
     return None if terminated or truncated else "the step after the end of an episode continues with a new one"
+
+
+def _copy_digest(episode: Simulation, trace: Trace, seed: int) -> int:
+    """Return the digest of a step from the first state of the play, with a seed of its own."""
+    episode.begin(episode_seed(seed, CHECKING, 0, 0))
+    episode.branch(episode.state() or b"", 0)
+    reseed(episode.env, np.ones(2, np.uint32))
+    episode.step(trace.actions[0])
+    return episode.digest
 
 
 def _state_problem(episode: Simulation, trace: Trace, seed: int) -> str | None:

@@ -105,6 +105,14 @@ def test_other_simulators_and_networks_resume_to_the_same_bits(new_config, tmp_p
     check_exact(train(config(new_config, tmp_path, more, **options)).run)
 
 
+@pytest.mark.slow
+def test_a_search_in_copies_of_a_simulator_resumes_to_the_same_bits(new_config, tmp_path):
+    search = {"algo__name": "gumbel", "gumbel__num_simulations": 2, "env__num_workers": 2}
+    run = train(config(new_config, tmp_path, search, state=True)).run
+    resumed = resume(killed(run, "killed"))
+    assert records_of(resumed.run) == records_of(run) and same(state_of(resumed.run), state_of(run))
+
+
 def test_a_simulator_that_is_not_deterministic_resumes_with_new_episodes_and_a_warning(new_config, tmp_path):
     run = train(config(new_config, tmp_path, fault="random")).run
     done = resume(killed(run, "killed"))
@@ -167,7 +175,7 @@ def test_evaluation_plays_whole_episodes_from_the_same_positions(whole):
     assert (one.episodes, one.length_mean, one.unfinished) == (6, 11.0, 0)
     assert one.return_mean == other.return_mean
     for search in (evaluate, watch):
-        with pytest.raises(HmxError, match=r"cannot search in .* it is a simulator, whose state a compiled program"):
+        with pytest.raises(HmxError, match=r"a search needs: it has no get_state and set_state"):
             search(whole, search=4)
     with pytest.raises(HmxError, match=r"cannot play the planner: .* has none"):
         evaluate(whole, episodes=2, policies=["planner"])
@@ -176,7 +184,8 @@ def test_evaluation_plays_whole_episodes_from_the_same_positions(whole):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"algo__name": "dqn"}, "dqn needs an environment that is written in JAX"),
+        ({"algo__name": "dqn"}, "which dqn needs: it has no get_state and set_state"),
+        ({"run__grad_report_every": 2}, "which run.grad_report_every needs: it has no get_state and set_state"),
         ({"run__num_seeds": 2}, "a simulator trains one agent per run"),
         ({"env__num_workers": 8}, "more workers than environments: 8 > 4"),
         ({"env__num_workers": 3}, "3 workers do not divide 4 environments"),

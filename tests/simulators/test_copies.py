@@ -1,0 +1,125 @@
+"""Copies of a simulator in compiled programs: they step as an environment in JAX does, and depend on nothing else."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hmx.config.schema import EnvConfig
+from hmx.envs.protocol import playable
+from hmx.own.simulator import simulated
+from hmx.registry import user_code
+from hmx.simulators.branches import naming_failures
+from hmx.simulators.pool import SimulatorFailed
+from hmx.simulators.recipe import Recipe
+
+LINE = """
+import numpy as np
+from walk_sim import Box, Discrete
+
+class Line:
+    observation_space, action_space = Box(-50.0, 50.0, (2,)), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.np_random = np.random.default_rng(seed)
+        self.place, self.time, self.noise = 3, 0, 0.0
+        return self.seen(), {}
+
+    def seen(self):
+        return np.array([self.place, self.time], np.float32)
+
+    def step(self, action):
+        self.place, self.time = self.place + 2 * action - 1, self.time + 1
+        self.noise = self.np_random.random()
+        if self.place == 40:
+            raise ValueError("the line is broken")
+        return self.seen(), self.place + NOISE * self.noise, self.place < 1, self.time % 4 == 0 and CUT, {}
+
+    def get_state(self):
+        return {"at": [self.place, self.time] + [0] * (LONG * max(self.place - 20, 0)), "noise": self.np_random.bit_generator.state}
+
+    def set_state(self, state):
+        self.place, self.time = state["at"][:2]
+        self.np_random.bit_generator.state = state["noise"]
+"""
+
+
+@pytest.fixture
+def line(tmp_path):
+    """Build copies of a line, with values of its names."""
+
+    def line(noise=0, cut=True, long=0):
+        file = tmp_path / f"line_{noise}_{cut}_{long}.py"
+        file.write_text(f"NOISE, CUT, LONG = {noise}, {cut}, {long}\n{LINE}")
+        user_code.allow(str(file), "env.id")
+        cfg = EnvConfig(id=str(file), num_workers=2, async_factor=1)
+        return playable(simulated(Recipe(str(file), reference=str(file)), cfg), "a test")
+
+    return line
+
+
+def keys(seed, many):
+    """Return keys that no other call has used."""
+    return jax.random.split(jax.random.key(seed), many)
+
+
+def in_jax(place, time, action):
+    """Step the line in JAX: the next place and time, those seen last, the reward, and both kinds of ends."""
+    place, time = place + 2 * action - 1, time + 1
+    terminated = place < 1
+    truncated = (time % 4 == 0) & ~terminated
+    done = terminated | truncated
+    return jnp.where(done, 3, place), jnp.where(done, 0, time), (place, time), place, terminated, truncated
+
+
+def test_copies_step_as_the_same_environment_in_jax(line):
+    env = line()
+    actions = jax.random.bernoulli(jax.random.key(1), 0.4, (9, 5)).astype(jnp.int32)
+
+    @jax.jit
+    def play(actions):
+        state, _ = env.reset(keys(0, 5))
+        step = jax.random.split(jax.random.key(2), (9, 5))
+        return jax.lax.scan(lambda state, now: env.step(state, now[0][:, None], now[1]), state, (actions, step))[1]
+
+    seen = play(actions)
+    place, time = jnp.full(5, 3), jnp.zeros(5, jnp.int32)
+    for t, action in enumerate(actions):
+        place, time, last, reward, terminated, truncated = in_jax(place, time, action)
+        np.testing.assert_array_equal(seen.obs[t, :, 0], np.stack([place, time], 1))
+        np.testing.assert_array_equal(seen.final_obs[t, :, 0], np.stack(last, 1))
+        np.testing.assert_array_equal(seen.reward[t, :, 0], reward)
+        np.testing.assert_array_equal(seen.terminated[t], terminated)
+        np.testing.assert_array_equal(seen.truncated[t], truncated)
+    assert seen.terminated.any() and seen.truncated.any()
+
+
+def test_keys_decide_the_future_of_copies_and_vmap_changes_nothing(line):
+    env = line(noise=1)
+    state, _ = env.reset(keys(0, 3))
+    action = jnp.ones((3, 1), jnp.int32)
+    one, other = (env.step(state, action, keys(1, 3))[1] for _ in range(2))
+    np.testing.assert_array_equal(one.reward, other.reward)
+    assert len(set(np.asarray(one.reward)[:, 0].tolist())) == 3
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), state)
+    both = jax.vmap(env.step, (0, None, None))(stacked, action, keys(1, 3))[1]
+    np.testing.assert_array_equal(both.reward, np.stack([one.reward, one.reward]))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cut": False}, "ValueError: the line is broken\n  .*line_0_False_0.py:21, in step"),
+        ({"cut": False, "long": 500}, "cannot copy a state of .* bytes: there is room for"),
+    ],
+)
+def test_a_failure_in_a_program_is_that_of_the_simulator(line, options, words, caplog):
+    env = line(**options)
+    advance = jax.jit(env.step)
+    state, _ = env.reset(keys(0, 2))
+    with pytest.raises(SimulatorFailed, match=words), naming_failures():
+        for t in range(38):
+            state, _ = jax.block_until_ready(advance(state, jnp.ones((2, 1), jnp.int32), keys(t + 1, 2)))
+    assert not caplog.records
