@@ -38,7 +38,8 @@ class Line:
         return self.seen(), self.place + NOISE * self.noise, self.place < 1, self.time % 4 == 0 and CUT, {}
 
     def get_state(self):
-        return {"at": [self.place, self.time] + [0] * (LONG * max(self.place - 20, 0)), "noise": self.np_random.bit_generator.state}
+        more = [0] * (LONG * max(self.place - 20, 0))
+        return {"at": [self.place, self.time, *more], "noise": self.np_random.bit_generator.state}
 
     def set_state(self, state):
         self.place, self.time = state["at"][:2]
