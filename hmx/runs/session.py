@@ -137,7 +137,7 @@ def build_and_check(
     cfg = dataclasses.replace(cfg, env=complete)
     if env.spec.simulator is not None:
         run_in_calling_thread()  # a policy acts in every step, and callbacks would wait for the threads of programs
-        env = _of_simulator(cfg, env)
+        env = _of_simulator(env, cfg.algo.name, cfg.run.grad_report_every > 0)
     if origins is not None:
         cfg = replace(cfg, {key: value for key, value in _suited(env.spec).items() if origins.get(key) == DEFAULT})
     if sizes is None and known is None:
@@ -145,15 +145,15 @@ def build_and_check(
     return cfg, env
 
 
-def _of_simulator(cfg: Config, env: Env) -> Env:
-    """Return the environment that the algorithm steps: copies, unless it has an update for simulators.
+def _of_simulator(env: Env, algorithm: str, reports: bool) -> Env:
+    """Return the environment that an algorithm steps: copies, unless it has an update for simulators.
 
     Raises:
-        HmxError: the simulator cannot be copied, and the configuration needs it.
+        HmxError: the simulator cannot be copied, and the algorithm or gradient reports in training need it.
     """
-    if not find_algorithm(cfg.algo.name).simulators:
-        return playable(env, cfg.algo.name)
-    if cfg.run.grad_report_every:
+    if not find_algorithm(algorithm).simulators:
+        return playable(env, algorithm)
+    if reports:
         playable(env, "run.grad_report_every")
     return env
 

@@ -12,7 +12,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.registry.workers import WorkerPlan
 from hmx.simulators.pool import SimulatorFailed, WorkerPool
 from hmx.simulators.recipe import Recipe
-from hmx.simulators.spaces import Facts, Form
+from hmx.simulators.spaces import Facts, StepRows
 
 _MARK = "SIMULATOR FAILED "
 
@@ -57,7 +57,7 @@ class Branches:
     def __init__(self, recipe: Recipe, facts: Facts, workers: int, timeout: float, size: int) -> None:
         self._recipe, self._plan, self._timeout = recipe, WorkerPlan(workers, 1, 1), timeout
         self._pool: WorkerPool | None = None
-        self.form = Form.of(facts, size)
+        self.form = StepRows.of(facts, size)
 
     def answer(self, rows: np.ndarray) -> np.ndarray:
         """Return the answers to rows, `[N]` of `form.asked`.

@@ -12,7 +12,7 @@ import numpy as np
 
 from hmx.errors import HmxError
 from hmx.simulators.episode import Simulation
-from hmx.simulators.spaces import Form, random_rows
+from hmx.simulators.spaces import StepRows, random_rows
 
 BEGIN = -1  # as the number of steps of a row: start an episode instead
 _STEPS = 50  # of a play that measures states
@@ -20,7 +20,7 @@ _STEPS = 50  # of a play that measures states
 
 def answer(episode: Simulation, payload: bytes, size: int) -> bytes:
     """Answer rows in a worker."""
-    form = Form.of(episode.facts, size)
+    form = StepRows.of(episode.facts, size)
     rows = np.frombuffer(payload, form.asked)
     answers = np.zeros(len(rows), form.answered)
     if len(rows) and not episode.has_begun:

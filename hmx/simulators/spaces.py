@@ -44,7 +44,7 @@ class Facts(NamedTuple):
         return [f"{name.replace('_', ' ')} {one} and {two}" for name, one, two in pairs if one != two]
 
 
-class Form(NamedTuple):
+class StepRows(NamedTuple):
     """The rows that ask for steps from given states, and those that answer."""
 
     size: int  # of a state in bytes
@@ -52,7 +52,7 @@ class Form(NamedTuple):
     answered: np.dtype[Any]
 
     @classmethod
-    def of(cls, facts: Facts, size: int) -> Form:
+    def of(cls, facts: Facts, size: int) -> StepRows:
         """Return the rows of a simulator whose states take `size` bytes."""
         parts = len(facts.action_parts)
         action = (np.int32, (parts,)) if parts else (np.float32, (facts.action_dim,))
