@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hmx.config.schema import AlgoConfig, Config, EnvConfig
-from hmx.registry.check import problems
+from hmx.config.schema import EnvConfig
 from hmx.registry.workers import WorkerPlan, worker_plan, worker_problems
 
 
@@ -27,9 +26,3 @@ def test_workers_divide_the_environments_and_groups_the_workers(options, cores, 
     assert worker_plan(env, cores) == plan
     assert list(worker_problems(env)) == []
     assert [plan.group(g) for g in range(plan.num_groups)][-1].stop == plan.num_envs == env.num_envs
-
-
-def test_an_entry_that_workers_step_refuses_other_algorithms_before_it_is_built():
-    cfg = Config(env=EnvConfig(id="gymnasium/CartPole-v1", num_envs=16), algo=AlgoConfig(name="dqn"))
-    assert "simulator_algo" in {problem.code for problem in problems(cfg, None)}
-    assert "simulator_algo" not in {problem.code for problem in problems(Config(env=cfg.env), None)}

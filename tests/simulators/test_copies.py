@@ -99,7 +99,8 @@ def test_copies_step_as_the_same_environment_in_jax(line):
 
 def test_keys_decide_the_future_of_copies_and_vmap_changes_nothing(line):
     env = line(noise=1)
-    state, _ = env.reset(keys(0, 3))
+    first, _ = env.reset(keys(0, 1))
+    state = jax.tree.map(lambda leaf: jnp.repeat(leaf, 3, axis=0), first)
     action = jnp.ones((3, 1), jnp.int32)
     one, other = (env.step(state, action, keys(1, 3))[1] for _ in range(2))
     np.testing.assert_array_equal(one.reward, other.reward)
