@@ -58,7 +58,8 @@ def test_pictures_need_a_terminal_with_colours(options, able, monkeypatch):
 )
 def test_a_simulator_without_pictures_is_shown_as_numbers_with_a_warning(options, warning):
     warnings: list[str] = []
-    stage = _open_stage(simulated(recipe(**options), 60.0).spec, EnvConfig(id="walk"), 0, True, warnings.append)
+    env = EnvConfig(id="walk")
+    stage = _open_stage(simulated(recipe(**options), env).spec, env, 0, True, warnings.append)
     stage.reset(0, None)
     assert warnings == ([warning] if warning else [])
     image = stage.image()
