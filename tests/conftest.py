@@ -83,21 +83,17 @@ if _tests not in sys.path:
 importlib.import_module("shape_checks").install()
 
 
-# Markers of tests that `make test` runs apart: the flags with which they are skipped, and what they need.
+# Markers of tests that `make test` runs apart: their option, the flags with which they are skipped, and what they need.
 _APART = {
-    "long_run": ((_QUICK,), "--only-long-runs or XLA_FLAGS="),
-    "optimised": ((_QUICK, _BRISK), "XLA_FLAGS="),
+    "long_run": ("--only-long-runs", (_QUICK,), "--only-long-runs or XLA_FLAGS="),
+    "optimised": ("--only-optimised", (_QUICK, _BRISK), "XLA_FLAGS="),
 }
-
-
-def _option(marker: str) -> str:
-    return {"long_run": "--only-long-runs", "optimised": "--only-optimised"}[marker]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--only-long-runs` and `--only-optimised`, which `make test` runs in processes of their own, and others."""
-    for marker in _APART:
-        parser.addoption(_option(marker), action="store_true", help=f"Run only the tests marked `{marker}`.")
+    for marker, (option, _, _) in _APART.items():
+        parser.addoption(option, action="store_true", help=f"Run only the tests marked `{marker}`.")
     parser.addoption(
         "--slurm", action="store_true", help="Run the tests that submit jobs to the SLURM of this machine."
     )
@@ -119,7 +115,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.suffix != ".py":
         return None
     text = collection_path.read_text()
-    return any(config.getoption(_option(marker)) and f"mark.{marker}" not in text for marker in _APART) or None
+    apart = ((marker, option) for marker, (option, _, _) in _APART.items())
+    return any(config.getoption(option) and f"mark.{marker}" not in text for marker, option in apart) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -128,9 +125,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     The tests of HackMatrix come first, where one process runs them all: two would compile the same large programs.
     """
     items.sort(key=lambda item: item.path.parent.name != "hackmatrix")
-    for marker, (too_few, needed) in _APART.items():
+    for marker, (option, too_few, needed) in _APART.items():
         marked = [item for item in items if item.get_closest_marker(marker) is not None]
-        if config.getoption(_option(marker)):
+        if config.getoption(option):
             config.hook.pytest_deselected(items=[item for item in items if item not in marked])
             items[:] = marked
         if os.environ.get("XLA_FLAGS") in too_few:

@@ -55,10 +55,11 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
         return {"state": state, "steps": steps}, Timestep(*shown)
 
     def reset(keys: Key) -> tuple[dict[str, Array], Timestep]:
-        many = keys.shape[0]
-        unread = (form.asked["state"], form.asked["action"])
-        state, action = (jnp.zeros((many, *field.shape), field.base) for field in unread)
-        return call(state, jnp.full(many, BEGIN, jnp.int32), action, keys)
+        def unread(field: np.dtype[Any]) -> Array:
+            return jnp.zeros((keys.shape[0], *field.shape), field.base)
+
+        begin = jnp.full(keys.shape[0], BEGIN, jnp.int32)
+        return call(unread(form.asked["state"]), begin, unread(form.asked["action"]), keys)
 
     def step(state: dict[str, Array], action: Array, keys: Key) -> tuple[dict[str, Array], Timestep]:
         rows = action.reshape(action.shape[0], -1).astype(form.asked["action"].base)

@@ -125,6 +125,7 @@ def watching(check: Callable[[], None]) -> Iterator[None]:
         _CHECKS.reset(before)
 
 
+@naming_failures()
 def interruptible(work: Callable[[], T]) -> T:
     """Run `work` in another thread and wait for it, so that signals are handled while it blocks.
 
@@ -132,8 +133,7 @@ def interruptible(work: Callable[[], T]) -> T:
     the main thread would delay them until it ends.
     """
     if threading.current_thread() is not threading.main_thread():
-        with naming_failures():
-            return work()
+        return work()
     result: Future[T] = Future()
 
     def run() -> None:
@@ -150,8 +150,7 @@ def interruptible(work: Callable[[], T]) -> T:
         thread.name = _ABANDONED
         atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
         raise
-    with naming_failures():
-        return result.result()
+    return result.result()
 
 
 def is_working() -> bool:

@@ -28,19 +28,18 @@ def answer(episode: Simulation, payload: bytes, size: int) -> bytes:
     for asked, found in zip(rows, answers, strict=True):
         if asked["steps"] == BEGIN:
             obs = episode.begin(_seed(asked["key"]))
+            found["final_obs"], found["final_legal"] = obs, episode.legal
         else:
             episode.branch(bytes(asked["state"][4:][: asked["state"][:4].view("<u4")[0]]), int(asked["steps"]))
             reseed(episode.env, asked["key"])
             obs, found["reward"], terminated, truncated = episode.step(asked["action"])
-            found["final_obs"], found["terminated"], found["truncated"] = obs, terminated, truncated
-            found["final_legal"] = episode.legal
+            found["terminated"], found["truncated"] = terminated, truncated
+            found["final_obs"], found["final_legal"] = obs, episode.legal
             if terminated or truncated:
                 obs = episode.begin(_seed(asked["key"]))
+            if terminated and not truncated:  # no action follows, so its mask may allow nothing
+                found["final_legal"] = episode.legal
         found["obs"], found["legal"], found["steps"] = obs, episode.legal, episode.steps
-        if not found["truncated"]:
-            found["final_legal"] = episode.legal
-        if asked["steps"] == BEGIN:
-            found["final_obs"] = obs
         state = episode.state() or b""
         if len(state) > size - 4:
             message = f"cannot copy a state of {len(state):,} bytes: there is room for {size - 4:,}"
@@ -65,7 +64,8 @@ def _seed(key: np.ndarray) -> int:
 
 def measured_size(episode: Simulation) -> int:
     """Return the bytes for a state and its length: twice the longest one of a play, since text of numbers varies."""
-    facts, longest = episode.facts, 0
+    facts = episode.facts
+    longest = 0
     noise = np.random.default_rng(0).random((_STEPS, 1, facts.action_dim or facts.num_actions))
     episode.begin(0)
     for row in noise:

@@ -56,7 +56,8 @@ class StepRows(NamedTuple):
         """Return the rows of a simulator whose states take `size` bytes."""
         parts = len(facts.action_parts)
         action = (np.int32, (parts,)) if parts else (np.float32, (facts.action_dim,))
-        obs, legal = (np.dtype(facts.obs_dtype), facts.obs_shape), (np.bool_, (facts.num_actions,))
+        obs = (np.dtype(facts.obs_dtype), facts.obs_shape)
+        legal = (np.bool_, (facts.num_actions,))
         at: list[Any] = [("state", np.uint8, (size,)), ("steps", np.int32)]
         shown: list[Any] = [("obs", *obs), ("legal", *legal), ("final_obs", *obs), ("final_legal", *legal)]
         ends: list[Any] = [("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_)]
