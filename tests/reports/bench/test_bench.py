@@ -144,9 +144,9 @@ def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, t
     monkeypatch.setattr(job, "_FACTORS", (32.0,))
     speed = job.measure_speed(cfg, 600)
     (size,) = speed.sizes
-    assert size.num_envs == 256 and size.ratio.value > 1  # tiny batches are all overhead
-    assert size.ratio.low is not None and size.memory_bytes is not None
-    assert size.steps_per_sec.value > speed.steps_per_sec.value
+    assert size.num_envs == 256 and size.memory_bytes is not None
+    # which of the two is faster depends on what else the machine does: the next test checks the arithmetic
+    assert size.ratio.low <= size.ratio.value <= size.ratio.high
     late = job.measure_speed(cfg, 0)
     assert late.sizes == () and late.not_measured.startswith("No time for 256 environments: about ")
 
