@@ -65,6 +65,7 @@ class Walk:
     def reset(self, *, seed=None, options=None):
         self.seed, self.random = seed, np.random.default_rng(None if self.options.fault == "random" else seed)
         self.position, self.time = float(self.random.uniform(-1.0, 1.0)), 0
+        self.drift = float(self.random.uniform()) if self.options.fault == "drift" else 0.0  # not in its state
         _shared[0] = 0
         if self.options.fault == "slow reset":
             time.sleep(0.02)
@@ -90,7 +91,7 @@ class Walk:
         _shared[0] += 1
         if self.options.fault == "slow step":
             time.sleep(SLOW_STEP)
-        self.position += move + 0.1 * float(self.random.normal())
+        self.position += move + self.drift + 0.1 * float(self.random.normal())
         obs, reward, info = self._obs(), self.position, self._info()
         if self.taken >= self.options.at:
             obs, reward, info = self._broken(obs, reward, info)
@@ -106,6 +107,9 @@ class Walk:
             raise ValueError("the engine is broken")
         if fault == "die":
             os.kill(os.getpid(), 9)
+        if fault == "leave a child":  # which holds the connection of this worker open
+            subprocess.Popen(["sleep", "600"], close_fds=False)
+            os._exit(3)
         if fault == "crash":
             ctypes.string_at(0)
         if fault == "hang":

@@ -18,7 +18,6 @@ from hmx.envs.protocol import Env, EnvSpec
 from hmx.registry.workers import worker_plan
 from hmx.simulators.branches import Branches, FailedInProgram
 from hmx.simulators.branching import BEGIN
-from hmx.simulators.pool import measured_state
 from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import Facts
 from hmx.types import Array, Key, Timestep
@@ -31,9 +30,7 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
         HmxError: the simulator fails.
     """
     logging.getLogger("jax._src.callback").addFilter(_is_not_ours)
-    timeout = cfg.worker_timeout
-    size = measured_state(recipe, timeout)
-    branches = Branches(recipe, facts, worker_plan(cfg).num_workers, timeout, size)
+    branches = Branches(recipe, facts, worker_plan(cfg).num_workers, cfg.worker_timeout)
     form = branches.form
 
     def on_host(state: Any, steps: Any, action: Any, key: Any) -> tuple[np.ndarray, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -44,20 +45,24 @@ def _failure_in(error: Exception) -> SimulatorFailed | None:
 
 
 class Branches:
-    """Workers that step copies; they start with the first step, and end when this object does.
+    """Workers that step copies; they end when this object does.
 
     Args:
         recipe: of the simulator.
         facts: of it.
         workers: number of processes, which changes no result.
         timeout: seconds after which a worker counts as hung.
-        size: bytes of a state, with those of its length.
+
+    Raises:
+        HmxError: the simulator fails.
     """
 
-    def __init__(self, recipe: Recipe, facts: Facts, workers: int, timeout: float, size: int) -> None:
-        self._recipe, self._plan, self._timeout = recipe, WorkerPlan(workers, 1, 1), timeout
+    def __init__(self, recipe: Recipe, facts: Facts, workers: int, timeout: float) -> None:
         self._pool: WorkerPool | None = None
-        self.form = StepRows.of(facts, size)
+        plan = WorkerPlan(workers, 1, 1)
+        self._start = partial(WorkerPool, recipe, None, plan, seed=0, stream=0, timeout=timeout)
+        self._pool = self._start()
+        self.form = StepRows.of(facts, self._pool.state_size())
 
     def answer(self, rows: np.ndarray) -> np.ndarray:
         """Return the answers to rows, `[N]` of `form.asked`.
@@ -67,8 +72,8 @@ class Branches:
         """
         try:
             if self._pool is None:
-                self._pool = WorkerPool(self._recipe, None, self._plan, seed=0, stream=0, timeout=self._timeout)
-            payload = b"".join(self._pool.branch(np.array_split(rows, self._plan.num_workers), self.form.size))
+                self._pool = self._start()
+            payload = b"".join(self._pool.branch(rows, self.form.size))
         except HmxError as error:
             self.close()
             raise FailedInProgram(error) from None

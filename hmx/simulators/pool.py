@@ -245,10 +245,11 @@ class WorkerPool:
                 start += size
         return states
 
-    def branch(self, rows: Sequence[np.ndarray], size: int) -> list[bytes]:
-        """Let each worker step from the states in its rows; see `hmx.simulators.branching`."""
-        bodies = [{"do": "branch", "size": size} for _ in rows]
-        return [message.payload for message in self._ask_all(bodies, [part.tobytes() for part in rows])]
+    def branch(self, rows: np.ndarray, size: int) -> list[bytes]:
+        """Let each worker step from the states in its part of the rows; see `hmx.simulators.branching`."""
+        parts = np.array_split(rows, self.plan.num_workers)
+        bodies = [{"do": "branch", "size": size} for _ in parts]
+        return [message.payload for message in self._ask_all(bodies, [part.tobytes() for part in parts])]
 
     def state_size(self) -> int:
         """Return the bytes that a state of the simulator may take."""
@@ -381,9 +382,3 @@ def measure(recipe: Recipe, timeout: float) -> Facts:
     """
     with WorkerPool(recipe, None, ALONE, seed=0, stream=0, timeout=timeout) as pool:
         return pool.facts
-
-
-def measured_state(recipe: Recipe, timeout: float) -> int:
-    """Return the bytes that a state of a simulator may take, which a worker of its own finds out."""
-    with WorkerPool(recipe, None, ALONE, seed=0, stream=0, timeout=timeout) as pool:
-        return pool.state_size()

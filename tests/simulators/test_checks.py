@@ -37,10 +37,11 @@ def test_a_good_simulator_passes():
         ("shape", "interface", "an observation has shape"),
         ("no mask", "interface", "allows no action"),
         ("lossy", "state", "after set_state at step 3, step 4 differs from before"),
+        ("drift", "copies", "a step from the first state differs after set_state in another episode"),
     ],
 )
 def test_each_fault_is_found_alone(fault, check, words):
-    answer = checked(fault=fault, state=fault == "lossy")
+    answer = checked(fault=fault, state=fault in ("lossy", "drift"))
     assert list(answer.problems) == [check] and words in answer.problems[check]
     assert check in CHECKS
 

@@ -87,6 +87,7 @@ def test_masks_arrive_with_the_observation_that_they_belong_to(open_pool):
             r"(?s)cannot run walk: worker 1, environment 2: ValueError: the engine is broken\n.*walk_sim.py:\d+, in _b",
         ),
         ("die", r"cannot run walk: worker 1 \(environments 2 to 3\) was killed by signal 9"),
+        ("leave a child", r"cannot run walk: worker 1 \(environments 2 to 3\) ended with exit code 3"),
         ("crash", r'(?s)was killed by signal 11\n  Fatal Python error.*walk_sim.py", line \d+ in _broken'),
         ("hang", r"cannot run walk: worker 1 \(environments 2 to 3\) has not answered for 0.5 s"),
         ("shape", r"environment 2: an observation has shape \(3,\); its space has \(2,\)"),
@@ -97,7 +98,7 @@ def test_a_failure_names_worker_and_environment_and_leaves_no_process(open_pool,
     pool = open_pool(2, 2, groups=2, fault=fault, at=4)
     pids = processes(pool)
     for process in pool._processes:
-        process.limit(0.5 if fault == "hang" else 60.0)
+        process.limit(0.5 if fault in ("hang", "leave a child") else 60.0)
     pool._timeout = 0.5
     pool.reset()
     with pytest.raises(SimulatorFailed, match=words) as failed:
