@@ -6,7 +6,7 @@
 Every number of seeds is measured with every number of environments. A variant trains all seeds of a row in one program
 of its own process, `--updates` updates per call; the processes take turns, `--rounds` times. Peers get the sizes of
 hmx: environments, steps, epochs, minibatches, and two networks of two layers of 64 tanh units, which `--base` must not
-change. rejax and PureJaxRL, `--peer-python` and `--purejaxrl` are those of time_to_return.py.
+change. The peers, `--peer-python`, `--purejaxrl` and `--stoix` are those of time_to_return.py; Stoix trains one seed.
 
 Printed are environment steps per second of processor time (of the wall clock on an accelerator), over all seeds: the
 fastest round, since a busy machine only adds time, and its ratio to the fastest round of hmx. hmx is charged for its
@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from time_to_return import Worker, add_variants, hmx_settings, read_peer
+from time_to_return import CLONES, Worker, add_variants, hmx_settings, read_peer
 
 from hmx.config.schema import Config
 from hmx.registry.load import load
@@ -31,14 +31,20 @@ ENV = "cartpole-discrete"
 SIZES = {
     "rejax": ("num_envs", "num_steps", "num_epochs", "num_minibatches"),
     "purejaxrl": ("NUM_ENVS", "NUM_STEPS", "UPDATE_EPOCHS", "NUM_MINIBATCHES"),
+    "stoix": ("arch.total_num_envs", "system.rollout_length", "system.epochs", "system.num_minibatches"),
 }
-"""The names of the sizes in the peers that train several seeds in one program."""
+"""The names of the sizes in the peers."""
+STOIX_NETWORK = {
+    f"network.{network}.pre_torso.{name}": value
+    for network in ("actor_network", "critic_network")
+    for name, value in (("layer_sizes", "[64,64]"), ("activation", "tanh"))
+}
 
 
 def sizes_of(peer: str, cfg: Config) -> dict[str, Any]:
     """Return the sizes of a configuration in the names of a peer."""
     sizes = cfg.env.num_envs, cfg.algo.num_steps, cfg.ppo.update_epochs, cfg.ppo.num_minibatches
-    return dict(zip(SIZES[peer], sizes, strict=True))
+    return {**dict(zip(SIZES[peer], sizes, strict=True)), **(STOIX_NETWORK if peer == "stoix" else {})}
 
 
 def tasks_of(
@@ -47,7 +53,7 @@ def tasks_of(
     """Return the Python and the task of every variant, by its name."""
     base = f"{args.base} env.num_envs={envs}"
     common = {"env": ENV, "limit": 0, "seconds": 0, "target": 0, "episodes": 0}
-    common |= {"folder": args.purejaxrl, "together": seeds, "updates": args.updates}
+    common |= {"folders": {name: getattr(args, name) for name in CLONES}, "together": seeds, "updates": args.updates}
     tasks: dict[str, tuple[str, dict[str, Any]]] = {}
     for change in ["", *args.change]:
         task = {"program": "hmx", "settings": hmx_settings(ENV, base, change), **common}
@@ -88,7 +94,9 @@ def main() -> None:
     peers = {peer: read_peer(parser, args, peer, ENV) for peer in args.peer}
     for name, _ in peers.values():
         if name not in SIZES:
-            parser.error(f"--peer: expected {' or '.join(SIZES)}, which train several seeds in one program, got {name}")
+            parser.error(f"--peer: expected {' or '.join(SIZES)}, got {name}")
+        if name == "stoix" and args.seeds != "1":
+            parser.error("Stoix trains one seed in a program: --seeds 1")
     for envs in map(int, args.envs.split(",")):
         for seeds in map(int, args.seeds.split(",")):
             print(f"\n{ENV}, {envs} environments per seed, {args.updates} updates, best of {args.rounds} rounds")

@@ -12,10 +12,11 @@ that ended in the last few updates. One that does not arrive before its training
 
 Every variant has its own process, and all take turns with every seed, from seed 0. hmx trains as long as its
 configuration says. A peer has the hyperparameters published with it for this environment, unless settings in its own
-names follow its name. rejax runs without its evaluations; PureJaxRL trains to the end, and is charged for the share of
-its updates until it arrived. Stable-Baselines3 (sb3) has the hyperparameters of RL Baselines3 Zoo, all environments in
-one process as there, and one thread. `--peer-python` is the Python that has the packages of the peers. `--peer
-purejaxrl` needs `--purejaxrl FOLDER`, a clone of its repository, and gymnax before 1.0 and distrax.
+names follow its name. rejax and Stoix run without their evaluations; PureJaxRL trains to the end, and is charged for
+the share of its updates until it arrived. Stable-Baselines3 (sb3) has the hyperparameters of RL Baselines3 Zoo, all
+environments in one process as there, and one thread. `--peer-python` is the Python that has the packages of the peers.
+PureJaxRL and Stoix need a clone of their repository, `--purejaxrl FOLDER` and `--stoix FOLDER`, and gymnax before 1.0
+and distrax; Stoix also stoa-env, flashbax, jumanji, rlax, hydra-core and colorama.
 
 Printed are the median over the seeds of processor seconds, wall seconds and environment steps, how many seeds arrived,
 and the ratio of the median seconds to the first variant with a 95 % interval (bootstrap over seeds). These seconds, and
@@ -55,9 +56,12 @@ SMALL = ("cartpole-discrete", "pendulum")
 PEERS = {
     "rejax": (*SMALL, "gymnax/", "brax/", "navix/"),
     "purejaxrl": (*SMALL, "gymnax/", "brax/", "navix/"),
+    "stoix": tuple(PUBLISHED["stoix"]),
     "sb3": (*SMALL, "gymnasium/"),
 }
 """The environments on which each peer trains; a name that ends with a slash stands for a whole suite."""
+CLONES = {"purejaxrl": "purejaxrl/ppo.py", "stoix": "stoix/systems/ppo/anakin/ff_ppo.py"}
+"""A script of each peer that is no package but a clone of its repository, below the folder of the clone."""
 
 
 class Worker:
@@ -172,7 +176,8 @@ def add_variants(parser: argparse.ArgumentParser, base: str = "") -> None:
     parser.add_argument("--change", action="append", default=[], help="settings of one more variant, in quotes")
     parser.add_argument("--peer", action="append", default=[], help=f"{' or '.join(PEERS)}, and settings, in quotes")
     parser.add_argument("--peer-python", default=sys.executable, help="the Python that has the peers' packages")
-    parser.add_argument("--purejaxrl", default="", metavar="FOLDER", help="a clone of PureJaxRL")
+    for name in CLONES:
+        parser.add_argument(f"--{name}", default="", metavar="FOLDER", help=f"a clone of the repository of {name}")
 
 
 def read_peer(
@@ -187,8 +192,8 @@ def read_peer(
         parser.error(f"{name} trains on {', '.join(suites)}, not on {env}")
     if not given and env not in PUBLISHED[name]:
         parser.error(f"{name} publishes no hyperparameters for {env}: add settings in its own names")
-    if name == "purejaxrl" and not (Path(args.purejaxrl) / name / "ppo.py").is_file():
-        parser.error(f"--purejaxrl: expected a folder with purejaxrl/ppo.py, got {args.purejaxrl!r}")
+    if name in CLONES and not Path(folder := getattr(args, name), CLONES[name]).is_file():
+        parser.error(f"--{name}: expected a folder with {CLONES[name]}, got {folder!r}")
     return name, peer_settings(given)
 
 
@@ -240,7 +245,8 @@ def main() -> None:
     if not isinstance(limit, int):
         parser.error(f"--limit: expected a number such as 8M, got {args.limit}")
     limits = {"limit": limit, "seconds": args.seconds, "target": target, "episodes": args.episodes}
-    common = {"env": args.env, "folder": args.purejaxrl, "to_end": args.to_end, **limits}
+    folders = {name: getattr(args, name) for name in CLONES}
+    common = {"env": args.env, "folders": folders, "to_end": args.to_end, **limits}
     tasks = {
         change or "default": ("hmx", sys.executable, hmx_settings(args.env, args.base, change))
         for change in ["", *args.change]

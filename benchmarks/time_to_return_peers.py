@@ -1,12 +1,13 @@
 """The peers of `time_to_return.py`, as programs that train a seed.
 
-Peers are called, not copied: rejax and Stable-Baselines3 must be installed; PureJaxRL is a clone of its repository, a
-folder of scripts, whose configuration is read too.
+Peers are called, not copied: rejax and Stable-Baselines3 must be installed; PureJaxRL and Stoix are clones of their
+repositories, whose configurations are read too.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import pdb
@@ -21,7 +22,7 @@ import jax.interpreters.xla
 import jax.numpy as jnp
 import numpy as np
 from time_to_return_program import Program, Series, keys_of, memory_bytes_of, over_seeds, side_by_side, versions
-from time_to_return_published import PUREJAXRL, REJAX, ZOO
+from time_to_return_published import PUREJAXRL, REJAX, STOIX_FILES, ZOO
 from time_to_return_task import Task
 
 NAMES = {"cartpole-discrete": "CartPole-v1", "pendulum": "Pendulum-v1"}
@@ -153,8 +154,9 @@ def purejaxrl(task: Task) -> Program:
     draw_weights_one_by_one()
     pdb.set_trace = lambda: None  # type: ignore[assignment]
     script = script_of(task.env)
-    folder = Path(task.folder) / "purejaxrl"
-    sys.path[:0] = [task.folder, str(folder)]
+    clone = task.folders["purejaxrl"]
+    folder = Path(clone) / "purejaxrl"
+    sys.path[:0] = [clone, str(folder)]
     module = importlib.import_module(script)
 
     class InPlaceOfBrax(Counted):
@@ -234,6 +236,66 @@ def configuration(script: str) -> dict[str, Any]:
             found: dict[str, Any] = ast.literal_eval(node.value)
             return found
     raise ValueError("the script assigns no dictionary to config")
+
+
+def stoix(task: Task) -> Program:
+    """Compile the updates of Stoix's PPO, without its evaluations: chunks of about 8,192 steps.
+
+    Its logger and its checkpoints, which need many more packages, are left out.
+    """
+    repair_distrax()
+    for name in ("logger", "checkpointing"):
+        sys.modules[f"stoix.utils.{name}"] = mock.MagicMock()
+    clone = Path(task.folders["stoix"]).resolve()
+    sys.path.insert(0, str(clone))
+    with contextlib.redirect_stdout(sys.stderr):  # answers go to stdout
+        system = importlib.import_module("stoix.systems.ppo.anakin.ff_ppo")
+        config = configuration_of_stoix(clone, task)
+        system.check_total_timesteps(config)
+        env, _ = system.environments.make(config)
+    per_update = int(config.arch.total_num_envs * config.system.rollout_length)
+    config.arch.num_updates_per_eval = task.updates or max(1, 8192 // per_update)
+
+    def setup(seed: int) -> tuple[Any, Any]:
+        keys = jax.random.split(jax.random.PRNGKey(seed), 3)
+        learn, _, state = system.learner_setup(env, tuple(keys), config)
+        return learn, state
+
+    learn, example = setup(0)
+
+    def chunk(state: Any) -> tuple[Any, tuple[jax.Array, jax.Array]]:
+        result = learn(state)
+        ended = result.episode_metrics["is_terminal_step"]  # [device, update, batch, step, environment]
+        returns = (result.episode_metrics["episode_return"] * ended).sum((0, 2, 3, 4))
+        return result.learner_state, (ended.sum((0, 2, 3, 4)), returns)
+
+    compiled = jax.jit(chunk).lower(example).compile()
+
+    def step(state: Any) -> tuple[Any, Series]:
+        state, series = compiled(state)
+        return state, jax.device_get(series)
+
+    return Program(
+        lambda seed: jax.block_until_ready(setup(seed)[1]),
+        step,
+        per_update,
+        int(config.arch.num_updates) * per_update,
+        f"Stoix, {versions('stoa-env', 'gymnax', 'flax')}",
+        memory_bytes=memory_bytes_of(compiled),
+    )
+
+
+def configuration_of_stoix(clone: Path, task: Task) -> Any:
+    """Return the configuration of Stoix's PPO on an environment of gymnax, with the settings of a task."""
+    hydra, omegaconf = importlib.import_module("hydra"), importlib.import_module("omegaconf")
+    settings = {"env": f"gymnax/{STOIX_FILES[task.env]}", "arch.num_evaluation": 1, **task.settings}
+    folder = str(clone / "stoix" / "configs" / "default" / "anakin")
+    # its configurations name others by paths below the clone
+    with contextlib.chdir(clone), hydra.initialize_config_dir(folder, version_base="1.2"):
+        config = hydra.compose("default_ff_ppo", [f"{name}={value}" for name, value in settings.items()])
+    omegaconf.OmegaConf.set_struct(config, False)
+    config.num_devices = 1
+    return config
 
 
 def sb3(task: Task) -> Program:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from time_to_return_peers import purejaxrl, rejax, sb3
+from time_to_return_peers import purejaxrl, rejax, sb3, stoix
 from time_to_return_program import Program, Series, versions
 from time_to_return_task import End, Task
 
@@ -163,7 +163,9 @@ def advance(seed: Seed) -> tuple[Seed, Series]:
     return seed._replace(state=result.state, done=done + chunk.length), (sums[0], sums[1])
 
 
-PROGRAMS: dict[str, Callable[[Task], Program]] = {"hmx": hmx, "rejax": rejax, "purejaxrl": purejaxrl, "sb3": sb3}
+PROGRAMS: dict[str, Callable[[Task], Program]] = {
+    "hmx": hmx, "rejax": rejax, "purejaxrl": purejaxrl, "stoix": stoix, "sb3": sb3,
+}  # fmt: skip
 
 
 @contextlib.contextmanager

@@ -108,7 +108,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
     [
         (["corridor"], "corridor has no threshold of its own: add --target"),
         (["pendulum", "--limit", "soon"], "--limit: expected a number such as 8M, got soon"),
-        (["pendulum", "--peer", "stable"], "--peer: expected rejax or purejaxrl or sb3, got stable"),
+        (["pendulum", "--peer", "stable"], "--peer: expected rejax or purejaxrl or stoix or sb3, got stable"),
         (
             ["hackmatrix", "--peer", "rejax"],
             "rejax trains on cartpole-discrete, pendulum, gymnax/..., brax/..., navix/..., ",
@@ -118,6 +118,11 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
             "rejax publishes no hyperparameters for brax/ant: add settings",
         ),
         (["pendulum", "--peer", "purejaxrl"], "--purejaxrl: expected a folder with purejaxrl/ppo.py, got ''"),
+        (
+            ["pendulum", "--peer", "stoix"],
+            "stoix trains on cartpole-discrete, gymnax/Acrobot-v1, gymnax/Breakout-MinAtar,",
+        ),
+        (["cartpole-discrete", "--peer", "stoix", "--stoix", "x"], "--stoix: expected a folder with stoix/systems/"),
     ],
 )
 def test_bad_arguments_are_refused(
@@ -130,14 +135,28 @@ def test_bad_arguments_are_refused(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--peer", "sb3"], "--peer: expected rejax or purejaxrl or stoix, got sb3"),
+        (["--peer", "stoix", "--stoix", "FOLDER"], "Stoix trains one seed in a program: --seeds 1"),
+    ],
+)
 def test_a_peer_that_trains_one_seed_per_program_is_refused_where_many_are_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    args: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["many_seeds.py", "--peer", "sb3"])
+    script = tmp_path / benchmark.CLONES["stoix"]
+    script.parent.mkdir(parents=True)
+    script.touch()
+    monkeypatch.setattr(sys, "argv", ["many_seeds.py", *(word.replace("FOLDER", str(tmp_path)) for word in args)])
     with pytest.raises(SystemExit) as stopped:
         many_seeds.main()
     assert stopped.value.code == 2
-    assert "--peer: expected rejax or purejaxrl, which train several seeds in one program" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_returns_at_the_end_have_an_interval_over_the_seeds_that_know_theirs(
