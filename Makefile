@@ -32,7 +32,7 @@ FILES := $(wildcard hmx tests tools benchmarks examples)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-optimised test-extras test-lowest check static lint format types layers docs docs-current site site-current constraints clean
+.PHONY: help install train test test-most test-long-runs test-marked-optimised test-optimised test-extras test-lowest check static lint format types layers docs docs-current site site-current constraints clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,11 +59,17 @@ train: $(INSTALLED)
 	@echo "Training: $(BIN)/hmx train --preset gumbel $(ARGS)"
 	@$(BIN)/hmx train --preset gumbel $(ARGS)
 
-test: $(INSTALLED_TEST)
+test: test-most test-long-runs test-marked-optimised
+
+test-most: $(INSTALLED_TEST)
 	@echo "Testing, with $(WORKERS) processes ..."
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-long-runs: $(INSTALLED_TEST)
 	@echo "Testing what runs for longer than it compiles ..."
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --only-long-runs $(ARGS) || test $$? -eq 5
+
+test-marked-optimised: $(INSTALLED_TEST)
 	@echo "Testing what must be compiled as users compile ..."
 	@XLA_FLAGS= $(BIN)/python -m pytest --only-optimised $(ARGS) || test $$? -eq 5
 

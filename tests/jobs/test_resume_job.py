@@ -22,6 +22,7 @@ from hmx.records import meta as metas
 from hmx.records.layout import find_run
 from hmx.registry.load import load
 from hmx.runs.checkpoint import to_host
+from hmx.runs.memory import run_memory
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 
@@ -64,10 +65,10 @@ def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: A
     """Games under way, with their snapshots, later starts, and the breakdown of the reward included."""
     values = {
         "env__id": "hackmatrix",
-        "env__num_envs": 16,
+        "env__num_envs": 64,
         "env__max_steps": 20,
         "algo__num_steps": 16,
-        "run__total_steps": 4 * 16 * 16,
+        "run__total_steps": 4 * 64 * 16,
         "run__eval_episodes": 0,
         "starts__share": 0.5,
         "starts__share_schedule": "linear",
@@ -83,6 +84,9 @@ def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: A
     assert {"reward/kills", "actions/move_frac", "stats/deaths", "starts/wins"} <= set(lines[0])
     assert [line["train/start_share"] for line in lines] == [0.5, 0.375, 0.25, 0.125]
     assert lines[3]["starts/num_episodes"] > 0 and 0 < lines[3]["starts/share"] < 1
+    # as test_memory.py asks of other programs; this one takes longer to compile than all of them
+    estimate = run_memory(open_session(load(file=whole, environ={}).config)).total_bytes
+    assert 0.75 < estimate / metas.read(whole / "meta.json").memory_bytes < 1.15
 
 
 def test_run_stopped_while_compiling_resumes_with_its_first_update(

@@ -35,7 +35,6 @@ CASES = {
         *DQN, "env.id=rendezvous", "env.num_agents=3", "replay.capacity=5000", "replay.mixing=additive",
         "score.every=2", "score.transitions=8", "score.actions=single",
     ],
-    "cells": ["env.id=hackmatrix"],
 }  # fmt: skip
 
 
