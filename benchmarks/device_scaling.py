@@ -19,8 +19,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 _WIDTH = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 _KINDS = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
@@ -85,8 +86,13 @@ def measure(num_devices: int, rounds: int, sets: list[str]) -> dict[str, Any]:
     cfg = load(environ={}, sets=[*sets, f"run.devices={num_devices}", "run.updates_per_chunk=1"]).config
     session = open_session(cfg)._replace(mesh=devices.make_mesh(cfg.run.devices, cfg.env.num_envs))
     compiled: list[Any] = []
-    chunks.interruptible = lambda build: compiled.append(build()) or compiled[0]
-    updates = Updates(session)
+
+    def recorded(build: Callable[[], Any]) -> Any:
+        compiled.append(build())
+        return compiled[-1]
+
+    with mock.patch.object(chunks, "interruptible", recorded):
+        updates = Updates(session)
     seconds = time_in_turn({"update": lambda: updates.update(1)}, rounds)["update"]
     found = list(collectives(computations(compiled[0].as_text())))
     weights = sum(leaf.size for leaf in jax.tree.leaves(updates.state.params) if leaf.ndim == 2)

@@ -31,6 +31,7 @@ if __name__ == "__main__":  # compiling takes most of the time; before JAX is im
 import jax
 import jax.numpy as jnp
 
+from hmx.algos.optim import make_optimiser
 from hmx.algos.ppo import update as ppo
 from hmx.config import fields
 from hmx.config.names import clean_run_name
@@ -39,8 +40,10 @@ from hmx.envs import registry
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
+from hmx.nets import make_net
 from hmx.registry.load import load
-from hmx.reports.doctor.job import Finding, Monitor
+from hmx.reports.doctor.monitor import Finding, Monitor
+from hmx.runs import session
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 UPDATES = 200
@@ -92,13 +95,13 @@ def batches(change: Callable[[Any], Any]) -> Patch:
 
 def envs(change: Callable[[Env], Env]) -> Patch:
     """Change the environment."""
-    build = registry._build
+    build = registry.build_env
 
-    def changed(*args: Any) -> Any:
+    def changed(*args: Any) -> registry.Built:
         built = build(*args)
         return built._replace(env=change(built.env))
 
-    return lambda: mock.patch.object(registry, "_build", changed)
+    return lambda: mock.patch.object(session, "build_env", changed)
 
 
 def timesteps(change: Callable[[Any], Any]) -> Patch:
@@ -276,7 +279,7 @@ BUGS = (
         "gradients never applied",
         "corridor",
         "frozen-policy",
-        patch=attribute("make_optimiser", no_steps(ppo.make_optimiser)),
+        patch=attribute("make_optimiser", no_steps(make_optimiser)),
     ),
     Bug(
         "policy loss without gradient",
@@ -296,7 +299,7 @@ BUGS = (
     Bug("rewards x 10,000", "pole", "clipped-gradients", patch=paid(1e4)),
     Bug("learning starts too late", "replay", "no-gradient-steps", {"dqn.learn_starts": 16384}),
     Bug("rewards NaN now and then", "pole", "nonfinite", {"run.on_nonfinite": "skip"}, timesteps(sometimes_nan)),
-    Bug("hidden units dead", "matrix", "dormant-units", patch=attribute("make_net", dead(ppo.make_net))),
+    Bug("hidden units dead", "matrix", "dormant-units", patch=attribute("make_net", dead(make_net))),
     # no rule was made for these
     Bug("actions replaced with random ones", "pole", "", patch=with_actions(scattered)),
     Bug("rewards with the wrong sign", "pole", "", patch=paid(-1.0)),

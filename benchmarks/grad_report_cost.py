@@ -88,7 +88,7 @@ class Costs:
             GroupBatch(self.probe.batch._replace(advantage=advantage), None),
         )
         each = (np.asarray(self.probe.batch.weight, np.float64).sum(0)[index] * real).sum(1)
-        self.steps = np.bincount(self.owner, each, args.groups)
+        self.steps = np.bincount(self.owner, each, args.groups).astype(np.float64)
         self.num_places = index.size * self.parts.horizon
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(self.params))
         sums, there = at_rows(ppo_sums(self.parts, "analytic")), live("analytic", False)
@@ -97,7 +97,7 @@ class Costs:
 
     def play(self) -> Probe:
         """The probe rollout."""
-        return play(self.prober, self.state, jax.random.key(1), self.cfg, self.parts.horizon)
+        return play(self.prober, self.parts, self.state, jax.random.key(1))
 
     def gradients(self, several: Callable[..., Any]) -> GroupGradients:
         """The gradients of all groups."""

@@ -91,7 +91,7 @@ def of_flashbax(writes: str) -> Callable[[Array, int], tuple[Any, Step]]:
     return make
 
 
-def whole(mixing: str) -> Callable[[Array, int], tuple[Any, Step]]:
+def whole(mixing: Any) -> Callable[[Array, int], tuple[Any, Step]]:
     """`sample` and `set_priority` of a full buffer, a third of it scored."""
 
     def make(leaves: Array, batch: int) -> tuple[Any, Step]:

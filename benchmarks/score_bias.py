@@ -77,8 +77,8 @@ def scorer(logits: Any, taken: Any, options: ScoreOptions) -> Callable[[int], Sc
     return lambda seed: jax.tree.map(np.asarray, program(jax.random.key(seed)))
 
 
-def row(found: Scores, exact: Any, options: ScoreOptions) -> list[float]:
-    """The figures of one seed."""
+def row(found: Any, exact: Any, options: ScoreOptions) -> list[float]:
+    """The figures of one seed, from `Scores` on the host."""
     lower = found.score - found.bias
     noises = noise({"halves": found.halves.T, "bias": found.bias, "null": found.null}, options)
     return [

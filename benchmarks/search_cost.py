@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from hmx.envs.registry import make_env
 from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
 from hmx.rl.tree_search import Found, Judged, Scale, Simulate
+from hmx.rl.tree_search import search as search_tree
 from hmx.types import Array, Key
 
 
@@ -63,7 +65,8 @@ def by_mctx(
         scaled = mctx.qtransform_completed_by_mix_value(
             tree, node, value_scale=1.0, maxvisit_init=1.0, rescale_values=False
         )
-        return scaled / (1.0 + tree.children_visits[node].max())
+        completed: Array = scaled / (1.0 + tree.children_visits[node].max())
+        return completed
 
     def values(tree: Any, node: Array) -> Array:
         return scale(completed(tree, node), tree.children_visits[node].max())
@@ -106,16 +109,16 @@ def searches(args: argparse.Namespace, used: Callable[..., Found]) -> list[Play]
         jax.block_until_ready(act(state, position, carry, seen.obs, seen.legal, begins, jax.random.key(number)))
         return clock() - began
 
-    search.search = used
     compiled = [jax.jit(search.make_search(algorithm, env, cfg, count)) for count in args.simulations]
-    for act in compiled:
-        timed(act, 2)
+    with mock.patch.object(search, "search", used):
+        for act in compiled:
+            timed(act, 2)
     return [partial(timed, act) for act in compiled]
 
 
 def serve(args: argparse.Namespace) -> None:
     """Time the searches that standard input asks for: a line holds the index of the search and the round."""
-    plays = searches(args, search.search)
+    plays = searches(args, search_tree)
     for line in sys.stdin:
         index, number = line.split()
         print(plays[int(index)](int(number)), flush=True)
@@ -149,15 +152,12 @@ class OtherVersion:
 
 def compare(args: argparse.Namespace, name: str, others: list[Play]) -> None:
     """Let the two take turns, and print a line for each number of simulations."""
-    plays = searches(args, SEARCH)
+    plays = searches(args, search_tree)
     print(f"{'simulations':>11} {'hmx':>9} {name:>9} {'ratio':>7}   decisions per second")
     for simulations, ours, theirs in zip(args.simulations, plays, others, strict=True):
         seconds = [(ours(number), theirs(number)) for number in range(3, 3 + args.rounds)]
         here, there = (args.num_envs / min(column) for column in zip(*seconds, strict=True))
         print(f"{simulations:>11} {here:>9,.0f} {there:>9,.0f} {here / there:>7.2f}", flush=True)
-
-
-SEARCH = search.search
 
 
 def main() -> None:

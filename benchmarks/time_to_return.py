@@ -61,7 +61,7 @@ PEERS = {
 }
 """The environments on which each peer trains; a name that ends with a slash stands for a whole suite."""
 CLONES = {"purejaxrl": "purejaxrl/ppo.py", "stoix": "stoix/systems/ppo/anakin/ff_ppo.py"}
-"""A script of each peer that is no package but a clone of its repository, below the folder of the clone."""
+"""A script of each peer that is used from a clone of its repository, below the folder of the clone."""
 
 
 class Worker:

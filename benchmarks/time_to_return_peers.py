@@ -152,7 +152,7 @@ def purejaxrl(task: Task) -> Program:
     repair_distrax()
     replace_unused(task.env)
     draw_weights_one_by_one()
-    pdb.set_trace = lambda: None  # type: ignore[assignment]
+    pdb.set_trace = mock.MagicMock()
     script = script_of(task.env)
     clone = task.folders["purejaxrl"]
     folder = Path(clone) / "purejaxrl"

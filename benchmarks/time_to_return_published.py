@@ -110,4 +110,9 @@ ZOO: Published = {
 # names of the files of environments in stoix/configs/env/gymnax; its PPO has one configuration for all of them
 STOIX_FILES = {"cartpole-discrete": "cartpole", "gymnax/Acrobot-v1": "acrobot", "gymnax/Breakout-MinAtar": "breakout"}
 
-PUBLISHED = {"rejax": REJAX, "purejaxrl": PUREJAXRL, "stoix": {env: {} for env in STOIX_FILES}, "sb3": ZOO}
+PUBLISHED: dict[str, Published] = {
+    "rejax": REJAX,
+    "purejaxrl": PUREJAXRL,
+    "stoix": {env: {} for env in STOIX_FILES},
+    "sb3": ZOO,
+}

@@ -94,7 +94,7 @@ def main() -> None:
     }
     seen: Any = features("cells", spec, obs, number)
     flops: dict[str, float] = {}
-    layers = {"cell layer": Cells(net.cell_features, net.activation, net.init, 1.0, net.compute_dtype)}
+    layers: dict[str, Any] = {"cell layer": Cells(net.cell_features, net.activation, net.init, 1.0, net.compute_dtype)}
     layers |= {f"layer {i + 1}": Torso((width,), net.activation, "none") for i, width in enumerate(net.hidden)}
     torso = state.params["torso"]
     for i, (name, module) in enumerate(layers.items()):

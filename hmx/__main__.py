@@ -14,6 +14,8 @@ from hmx.cli import interrupts
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    # no other code has replaced functions of hmx here, so programs may come from disk (hmx.runs.lowered)
+    os.environ.setdefault("HMX_LOWERED", "1")
     interrupts.install()
     from hmx.cli.app import app
 

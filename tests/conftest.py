@@ -170,27 +170,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 _programs_of: list[Path] = []
 
 
-_built_in: list[Any] = []  # the parts whose programs hmx keeps on disk
-
-
-def _trace_in(item: pytest.Item) -> None:
-    """Use no lowered programs from disk in this process: a test may replace a function that a program is made of.
-
-    Processes that tests start do use them.
-    """
-    lowered: Any = sys.modules.get("hmx.runs.lowered")
-    if lowered is not None:
-        _built_in[:] = _built_in or [lowered._BUILT_IN]
-        lowered._BUILT_IN = _built_in[0] if item.path.name == "test_lowered.py" else {"algo.name": ()}
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Free compiled programs when the tests of another module begin: together they take gigabytes.
 
     The modules of tests/hackmatrix use the same few large programs, so these are kept for the whole folder.
     """
-    _trace_in(item)
     owner = item.path.parent if item.path.parent.name == "hackmatrix" else item.path
     if _programs_of != [owner]:
         _programs_of[:] = [owner]

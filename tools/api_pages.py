@@ -74,7 +74,7 @@ def signature(name: str, function: Callable[..., Any]) -> str:
     except (TypeError, ValueError):
         return f"{name}(...)"
     words = []
-    previous = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    previous: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for parameter in found.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and previous is parameter.POSITIONAL_OR_KEYWORD:
             words.append("*")
@@ -87,7 +87,7 @@ def signature(name: str, function: Callable[..., Any]) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
     text = stars + parameter.name
     if parameter.annotation is not parameter.empty:
         text += f": {_annotation(parameter.annotation)}"
@@ -100,7 +100,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
 def _annotation(note: Any) -> str:
     if isinstance(note, ForwardRef):
         note = note.__forward_arg__
-    return note if isinstance(note, str) else getattr(note, "__name__", str(note))
+    return note if isinstance(note, str) else str(getattr(note, "__name__", note))
 
 
 def _code(text: str) -> list[str]:

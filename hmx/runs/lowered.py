@@ -31,6 +31,7 @@ from hmx.records.plain import JsonValue
 from hmx.types import Array
 
 SUFFIX = ".lowered"
+WANTED = "HMX_LOWERED"  # variable of the environment
 _SETTINGS_OF_CACHES = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
 _BUILT_IN = {"algo.name": ALGORITHMS, "env.id": ENV_IDS, "net.kind": NET_KINDS}
 _KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -161,7 +162,8 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
     """Return the stored programs of a configuration, next to JAX's cache of compiled programs.
 
     The result is None without such a cache, for a run of several processes, and for a configuration with code of the
-    user or of an extra, since the key does not hold that code.
+    user or of an extra, since the key does not hold that code. It is also None unless the variable of the environment
+    `HMX_LOWERED` is 1, as in the commands: another program may have replaced functions of hmx, which no key shows.
 
     Args:
         values: of the configuration, by key.
@@ -169,7 +171,7 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
     """
     folder: str | None = getattr(jax.config, "jax_compilation_cache_dir", None)
     own = any(values[name] not in known for name, known in _BUILT_IN.items())
-    if not folder or own or jax.process_count() > 1:
+    if os.environ.get(WANTED) != "1" or not folder or own or jax.process_count() > 1:
         return None
     ordered = [sorted(part) if isinstance(part, frozenset) else part for part in key]
     with contextlib.suppress(OSError):  # the text of hmx cannot be read

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from runs.test_programs import OF, config
 
+from hmx.__main__ import main
 from hmx.config.fields import replace, values_of
 from hmx.envs.registry import build_env
 from hmx.runs import checkpoint, lowered
@@ -26,8 +27,9 @@ from hmx.runs.session import Session, make_session
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """The folder in which hmx keeps programs, empty."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder in which hmx keeps programs, empty, in a process that uses it."""
+    monkeypatch.setenv(lowered.WANTED, "1")
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     yield tmp_path
@@ -177,14 +179,30 @@ def test_training_is_equal_to_the_bit_with_stored_programs(folder: Path, name: s
     assert bits(end_of(second, chunk, second.lowered)) == bits(end_of(first, direct, None))
 
 
+def test_a_python_program_may_have_replaced_functions_so_it_traces(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = values_of(config("ppo"))
+    assert lowered_programs(values, ()) is not None
+    monkeypatch.setenv(lowered.WANTED, "0")
+    assert lowered_programs(values, ()) is None
+    monkeypatch.delenv(lowered.WANTED)
+    assert lowered_programs(values, ()) is None
+    seen: list[str] = []
+    monkeypatch.setattr("hmx.cli.interrupts.install", lambda: None)
+    monkeypatch.setattr("hmx.cli.app.app", lambda prog_name: seen.append(os.environ[lowered.WANTED]))
+    main()
+    assert seen == ["1"]
+
+
 def test_only_built_in_code_of_one_process_is_stored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = values_of(config("ppo"))
     assert lowered_programs(values, ()) is not None
     for own in ({"env.id": "./game.py"}, {"env.id": "gymnax/CartPole-v1"}, {"net.kind": "x:y"}, {"algo.name": "a.py"}):
         assert lowered_programs(values | own, ()) is None
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    assert lowered_programs(values, ()) is None
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(jax, "process_count", lambda: 2)
+        assert lowered_programs(values, ()) is None
     jax.config.update("jax_compilation_cache_dir", None)
     assert lowered_programs(values, ()) is None
 
@@ -199,16 +217,16 @@ def test_entries_depend_on_code_versions_flags_and_settings(folder: Path, monkey
     assert programs is not None and not found()
     programs.add("pair", jax.jit(pair), *arguments())
     assert found()
-    for patch in (
-        lambda: monkeypatch.setattr(lowered, "_code", lambda: "other"),
-        lambda: monkeypatch.setattr(lowered, "versions", lambda: {"jax": "0"}),
-        lambda: monkeypatch.setenv("XLA_FLAGS", "--other"),
-        lambda: monkeypatch.setattr(jax, "device_count", lambda: 2),
-        lambda: monkeypatch.setattr(lowered.hmx.rl, "__loader__", object()),
+    for change in (
+        lambda patch: patch.setattr(lowered, "_code", lambda: "other"),
+        lambda patch: patch.setattr(lowered, "versions", lambda: {"jax": "0"}),
+        lambda patch: patch.setenv("XLA_FLAGS", "--other"),
+        lambda patch: patch.setattr(jax, "device_count", lambda: 2),
+        lambda patch: patch.setattr(lowered.hmx.rl, "__loader__", object()),
     ):
-        patch()
-        assert not found()
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            change(patch)
+            assert not found()
         assert found()
     with jax.default_matmul_precision("float32"):
         assert not found()
