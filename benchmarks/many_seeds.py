@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from time_to_return import CLONES, Worker, add_variants, hmx_settings, read_peer
+from time_to_return import Worker, add_variants, clones_of, hmx_settings, read_peer
 
 from hmx.config.schema import Config
 from hmx.registry.load import load
@@ -53,7 +53,7 @@ def tasks_of(
     """Return the Python and the task of every variant, by its name."""
     base = f"{args.base} env.num_envs={envs}"
     common = {"env": ENV, "limit": 0, "seconds": 0, "target": 0, "episodes": 0}
-    common |= {"folders": {name: getattr(args, name) for name in CLONES}, "together": seeds, "updates": args.updates}
+    common |= {"folders": clones_of(args), "together": seeds, "updates": args.updates}
     tasks: dict[str, tuple[str, dict[str, Any]]] = {}
     for change in ["", *args.change]:
         task = {"program": "hmx", "settings": hmx_settings(ENV, base, change), **common}

@@ -180,6 +180,11 @@ def add_variants(parser: argparse.ArgumentParser, base: str = "") -> None:
         parser.add_argument(f"--{name}", default="", metavar="FOLDER", help=f"a clone of the repository of {name}")
 
 
+def clones_of(args: argparse.Namespace) -> dict[str, str]:
+    """Return the folder that was given for each peer in `CLONES`; empty without one."""
+    return {name: getattr(args, name) for name in CLONES}
+
+
 def read_peer(
     parser: argparse.ArgumentParser, args: argparse.Namespace, peer: str, env: str
 ) -> tuple[str, dict[str, Any]]:
@@ -192,7 +197,8 @@ def read_peer(
         parser.error(f"{name} trains on {', '.join(suites)}, not on {env}")
     if not given and env not in PUBLISHED[name]:
         parser.error(f"{name} publishes no hyperparameters for {env}: add settings in its own names")
-    if name in CLONES and not Path(folder := getattr(args, name), CLONES[name]).is_file():
+    folder = clones_of(args).get(name)
+    if folder is not None and not Path(folder, CLONES[name]).is_file():
         parser.error(f"--{name}: expected a folder with {CLONES[name]}, got {folder!r}")
     return name, peer_settings(given)
 
@@ -245,8 +251,7 @@ def main() -> None:
     if not isinstance(limit, int):
         parser.error(f"--limit: expected a number such as 8M, got {args.limit}")
     limits = {"limit": limit, "seconds": args.seconds, "target": target, "episodes": args.episodes}
-    folders = {name: getattr(args, name) for name in CLONES}
-    common = {"env": args.env, "folders": folders, "to_end": args.to_end, **limits}
+    common = {"env": args.env, "folders": clones_of(args), "to_end": args.to_end, **limits}
     tasks = {
         change or "default": ("hmx", sys.executable, hmx_settings(args.env, args.base, change))
         for change in ["", *args.change]
