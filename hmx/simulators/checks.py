@@ -237,7 +237,8 @@ def _after_end(episode: Simulation, trace: Trace, seed: int) -> str | None:
 def _copies_differ(episode: Simulation, trace: Trace, seed: int) -> bool:
     """Return whether a step from the first state, with one seed for the step, differs between two episodes."""
     episode.begin(episode_seed(seed, CHECKING, 0, 0))
-    state, digests = episode.state() or b"", []
+    state = episode.state() or b""
+    digests = []
     for number in range(2):
         episode.begin(episode_seed(seed, CHECKING, 0, number))
         episode.branch(state, 0)

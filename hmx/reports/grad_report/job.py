@@ -119,7 +119,8 @@ class _Maker:
     ) -> None:
         self._source, self._agent, self._seed = source, agent, seed
         self._session = open_session(source.cfg, source.paths)
-        cfg, file = source.cfg, request.from_buffer
+        cfg = source.cfg
+        file = request.from_buffer
         env = playable(self._session.env, "a gradient report")
         stored = None if file is None else open_buffer(Path(file), cfg, env, request)
         self._reporter = make_reporter(cfg, env, request, stored)
