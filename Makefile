@@ -67,7 +67,7 @@ test-most: $(INSTALLED_TEST)
 
 test-long-runs: $(INSTALLED_TEST)
 	@echo "Testing what runs for longer than it compiles ..."
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope --only-long-runs $(ARGS) || test $$? -eq 5
+	@$(BIN)/python -m pytest --only-long-runs $(ARGS) || test $$? -eq 5
 
 test-marked-optimised: $(INSTALLED_TEST)
 	@echo "Testing what must be compiled as users compile ..."

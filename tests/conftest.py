@@ -83,10 +83,12 @@ if _tests not in sys.path:
 importlib.import_module("shape_checks").install()
 
 
-# Markers of tests that `make test` runs apart: their option, the flags with which they are skipped, and what they need.
+# Markers of tests that most processes skip: the option that runs nothing else, the flags with which they are skipped,
+# and who runs them.
 _APART = {
-    "long_run": ("--only-long-runs", (_QUICK,), "--only-long-runs or XLA_FLAGS="),
-    "optimised": ("--only-optimised", (_QUICK, _BRISK), "XLA_FLAGS="),
+    "long_run": ("--only-long-runs", (_QUICK,), "`make test` runs it with --only-long-runs"),
+    "optimised": ("--only-optimised", (_QUICK, _BRISK), "`make test` runs it with XLA_FLAGS="),
+    "thorough": ("--only-thorough", (_QUICK, _BRISK), "`make test-optimised` runs it"),
 }
 
 
@@ -120,19 +122,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked `long_run` or `optimised` in a process that compiles with less optimisation.
+    """Skip tests marked `long_run`, `optimised` or `thorough` in a process that compiles with less optimisation.
 
     The tests of HackMatrix come first, where one process runs them all: two would compile the same large programs.
     """
     items.sort(key=lambda item: item.path.parent.name != "hackmatrix")
-    for marker, (option, too_few, needed) in _APART.items():
+    for marker, (option, too_few, who) in _APART.items():
         marked = [item for item in items if item.get_closest_marker(marker) is not None]
         if config.getoption(option):
             config.hook.pytest_deselected(items=[item for item in items if item not in marked])
             items[:] = marked
         if os.environ.get("XLA_FLAGS") in too_few:
             for item in marked:
-                item.add_marker(pytest.mark.skip(reason=f"needs {needed} (`make test` runs it separately)"))
+                item.add_marker(pytest.mark.skip(reason=who))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -162,12 +164,31 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Exclude what collection made from garbage collection, which takes a few percent of the time otherwise."""
     del session
+    if "jax" in sys.modules:
+        _share_mlir_contexts()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
 
 
 _programs_of: list[Path] = []
+_per_thread = threading.local()
+
+
+def _share_mlir_contexts() -> None:
+    """Let a thread lower its programs in one MLIR context.
+
+    Making a context takes 3 ms, longer than the lowering of a single operation, and half of the memory of the tests.
+    """
+    mlir = sys.modules["jax._src.interpreters.mlir"]
+    make = mlir.make_ir_context
+
+    def context_of_thread() -> Any:
+        if not hasattr(_per_thread, "context"):
+            _per_thread.context = make()
+        return _per_thread.context
+
+    mlir.make_ir_context = context_of_thread  # type: ignore[attr-defined]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -181,6 +202,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         _programs_of[:] = [owner]
         if "jax" in sys.modules:
             sys.modules["jax"].clear_caches()
+            vars(_per_thread).pop("context", None)
 
 
 @pytest.fixture(scope="session")

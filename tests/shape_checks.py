@@ -22,9 +22,17 @@ _GENERIC_NAMED_TUPLES = re.compile(r"\b(TrainState|PpoState|DqnState|Algorithm)\
 _CONF = BeartypeConf(is_pep484_tower=True)  # an int is a float
 
 
+_SHAPE = re.compile(r"\[.*[\"']")
+
+
 def typechecker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Check a function by beartype, except for parameters whose type beartype does not support."""
+    """Check a function by beartype, except for parameters whose type beartype does not support.
+
+    Functions inside of functions are made thousands of times, which takes 1 ms with a check: only shapes are worth it.
+    """
     annotations = getattr(function, "__annotations__", {})
+    if "<locals>" in function.__qualname__ and not any(_SHAPE.search(str(hint)) for hint in annotations.values()):
+        return function
     function.__annotations__ = {
         name: hint for name, hint in annotations.items() if not _GENERIC_NAMED_TUPLES.search(str(hint))
     }

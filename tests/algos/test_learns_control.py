@@ -15,8 +15,7 @@ def returns(preset, steps, tmp_path):
     return random.return_mean, statistics.median(row.return_mean for row in trained)
 
 
-@pytest.mark.slow
-@pytest.mark.long_run
+@pytest.mark.thorough
 def test_pendulum_is_swung_up(tmp_path):
     """Gym calls -200 a good return; random play scores about -1250, and hanging still the same."""
     random, trained = returns("sound", 131072, tmp_path)

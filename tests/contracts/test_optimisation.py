@@ -1,4 +1,4 @@
-"""Tests compile with less optimisation; those marked `long_run` or `optimised` run apart and compile with more."""
+"""Tests compile with less optimisation; those marked `long_run`, `optimised` or `thorough` run apart, with more."""
 
 from __future__ import annotations
 
@@ -39,13 +39,19 @@ def test_long_run_compiles_with_some_optimisation() -> None:
     assert "optimization_level=0" not in os.environ.get("XLA_FLAGS", "")
 
 
+@pytest.mark.thorough
+def test_thorough_test_runs_where_all_tests_compile_as_users_do() -> None:
+    assert is_optimised()
+
+
 @pytest.mark.parametrize(
     ("flags", "options", "outcome"),
     [
-        ({}, [], "1 passed, 2 skipped" if _VERSION.startswith("0.10.") else "3 passed"),  # see tests/conftest.py
-        ({}, ["--only-long-runs"], "1 passed, 2 deselected"),
-        ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 2 deselected"),
-        ({"XLA_FLAGS": ""}, [], "3 passed"),
+        ({}, [], "1 passed, 3 skipped" if _VERSION.startswith("0.10.") else "4 passed"),  # see tests/conftest.py
+        ({}, ["--only-long-runs"], "1 passed, 3 deselected"),
+        ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 3 deselected"),
+        ({"XLA_FLAGS": ""}, ["--only-thorough"], "1 passed, 3 deselected"),
+        ({"XLA_FLAGS": ""}, [], "4 passed"),
     ],
 )
 def test_marked_tests_run_only_where_code_is_compiled_as_they_need(
@@ -56,5 +62,6 @@ def test_marked_tests_run_only_where_code_is_compiled_as_they_need(
     chosen = [f"{HERE}::test_unmarked_test_compiles_with_less_optimisation_unless_flags_are_given"]
     chosen.append(f"{HERE}::test_marked_test_compiles_as_users_do")
     chosen.append(f"{HERE}::test_long_run_compiles_with_some_optimisation")
+    chosen.append(f"{HERE}::test_thorough_test_runs_where_all_tests_compile_as_users_do")
     done = subprocess.run([*command, *chosen], env=env, capture_output=True, text=True, cwd=HERE.parents[2])
     assert outcome in done.stdout, done.stdout + done.stderr

@@ -34,7 +34,7 @@ def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
     [
         ("plain", (1, 8)),
         ("memory", (1, 4)),
-        pytest.param("hackmatrix", (1, 2), marks=pytest.mark.slow),
+        pytest.param("hackmatrix", (1, 2), marks=pytest.mark.thorough),
     ],
 )
 def test_training_is_the_same_on_any_number_of_devices(case: str, counts: tuple[int, ...]) -> None:

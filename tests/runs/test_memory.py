@@ -52,7 +52,10 @@ def lake():
     return session_of(*CASES["replay"])
 
 
-@pytest.mark.parametrize("case", CASES)
+LARGE = [pytest.param(case, marks=pytest.mark.thorough) for case in ("lstm", "continuous", "several seeds")]
+
+
+@pytest.mark.parametrize("case", [*LARGE, "search", "replay", "scoring"])
 def test_total_is_close_to_what_xla_allocates(case):
     session = session_of(*CASES[case])
     run = session.cfg.run

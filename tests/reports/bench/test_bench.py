@@ -36,7 +36,7 @@ from hmx.stats.estimate import Estimate
 
 TINY = ["env.id=counting", "env.num_envs=8", "algo.num_steps=8", "run.total_steps=64000", "run.updates_per_chunk=4"]
 RARE = "run.checkpoint_every=1000"
-QUICK = BenchRequest(seconds=2)
+QUICK = BenchRequest(seconds=1)
 PHASES = ["compile", "environment", "acting", "update", "saving", "logging"]
 
 
