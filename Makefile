@@ -48,10 +48,11 @@ $(INSTALLED): $(VENV)/.created pyproject.toml $(PINS)
 	@touch $@
 	@echo "Installed. The command is $(BIN)/hmx"
 
-$(INSTALLED_TEST): $(INSTALLED)
-	@echo "Installing the test tools into $(VENV) ..."
+$(INSTALLED_TEST): $(VENV)/.created pyproject.toml $(PINS)
+	@echo "Installing hmx, its dependencies and the test tools into $(VENV) (a few minutes the first time) ..."
+	@$(BIN)/python $(INSTALL) hatchling editables
 	@$(BIN)/python $(INSTALL) --no-build-isolation --editable '.[test]'
-	@touch $@
+	@touch $(INSTALLED) $@
 
 install: $(INSTALLED)
 

@@ -10,6 +10,7 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import resource
 import signal
 import sys
 import tempfile
@@ -171,7 +172,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-_programs_of: list[Path] = []
+_LARGE = 2e9  # bytes
+_module: list[Path] = []
 _per_thread = threading.local()
 
 
@@ -193,16 +195,17 @@ def _share_mlir_contexts() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Free compiled programs when the tests of another module begin: together they take gigabytes.
-
-    The modules of tests/hackmatrix use the same few large programs, so these are kept for the whole folder.
-    """
-    owner = item.path.parent if item.path.parent.name == "hackmatrix" else item.path
-    if _programs_of != [owner]:
-        _programs_of[:] = [owner]
-        if "jax" in sys.modules:
+    """Free compiled programs when the tests of another module begin and the process has grown large."""
+    if _module != [item.path]:
+        _module[:] = [item.path]
+        if "jax" in sys.modules and _resident_bytes() > _LARGE:
             sys.modules["jax"].clear_caches()
             vars(_per_thread).pop("context", None)
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 @pytest.fixture(scope="session")

@@ -270,8 +270,7 @@ def test_agents_trained_together_equal_agents_trained_alone():
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.long_run
+@pytest.mark.thorough
 def test_a_team_of_two_learns_to_meet_and_go_home():
     """Rendezvous by value decomposition; see hmx/envs/small/rendezvous.py for the optimum of 3.676."""
     cfg = configure(

@@ -32,8 +32,7 @@ def test_the_pole_is_balanced_in_seconds(tmp_path):
     assert trained > 400.0
 
 
-@pytest.mark.slow
-@pytest.mark.long_run
+@pytest.mark.thorough
 def test_the_pole_is_balanced_by_pushes_to_either_side(tmp_path):
     """Random pushes keep it up for about 22 steps; the whole preset, four times as long as this, reaches 500."""
     random, trained = returns("pole", 100000, tmp_path)

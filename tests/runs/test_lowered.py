@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from runs.test_programs import OF, config
+from runs.test_programs import config
 
 from hmx.__main__ import main
 from hmx.config.fields import replace, values_of
@@ -158,7 +158,7 @@ def end_of(made: Session, chunk: Chunk, programs: LoweredPrograms | None) -> Any
     return chunk.call(state, rows, np.int32(length))
 
 
-@pytest.mark.parametrize("name", [*OF])
+@pytest.mark.parametrize("name", ["ppo", "gumbel", pytest.param("dqn", marks=pytest.mark.thorough)])
 def test_training_is_equal_to_the_bit_with_stored_programs(folder: Path, name: str) -> None:
     first = session(name)
     assert first.lowered is not None

@@ -73,6 +73,11 @@ def make_group_gradients(sums: GroupLosses, live: Sequence[bool] | None = None) 
     return several
 
 
+@jax.jit
+def _chosen(groups: Tree, index: Int[Array, " chunk"]) -> Tree:
+    return jax.tree.map(lambda leaf: leaf[index], groups)
+
+
 def gather(
     several: GroupGrads, params: Params, groups: Tree, *rest: Tree, chunk: int, owner: Int[Ints, " parts"] | None = None
 ) -> GroupGradients:
@@ -92,7 +97,7 @@ def gather(
     for first in range(0, num_parts, chunk):
         kept = min(chunk, num_parts - first)
         index = np.minimum(np.arange(first, first + chunk), num_parts - 1)
-        part = jax.tree.map(lambda leaf, index=index: leaf[index], groups)
+        part = _chosen(groups, index)
         found_losses, found_grads, found_aux = jax.device_get(several(params, part, *rest))
         if grads is None:
             losses = np.zeros((num_groups, *found_losses.shape[1:]), found_losses.dtype)
