@@ -289,6 +289,7 @@ def test_corridor_is_solved():
     assert np.median([last_mean(metrics, "actions/right_frac") for _, metrics in trained]) > 0.97
 
 
+@pytest.mark.thorough
 def test_frozenlake_is_solved():
     """Rewards are rare: with normalised advantages two seeds of five unlearn to explore before they find the goal."""
     options = {"num_steps": 32, "learning_rate": 0.01, "norm_adv": False}

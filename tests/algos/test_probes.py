@@ -59,7 +59,14 @@ def test_learning_from_search_solves_the_probes(make_probe):
     check_answers(make_probe(), "identity", name="gumbel")
 
 
-@pytest.mark.parametrize("value_target", ["symlog", "return_norm", "two_hot"])
+@pytest.mark.parametrize(
+    "value_target",
+    [
+        pytest.param("symlog", marks=pytest.mark.thorough),
+        pytest.param("return_norm", marks=pytest.mark.thorough),
+        "two_hot",
+    ],
+)
 def test_every_value_target_solves_the_probes(value_target):
     check_answers(never_ending(), value_target)
 

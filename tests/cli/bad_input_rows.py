@@ -303,7 +303,7 @@ BENCH = rows(
     (["--seconds", "long"], USAGE, ["--seconds long: must be a number"]),
     (["--secnds", "9"], USAGE, ["no such option: --secnds", "did you mean --seconds?"]),
     (
-        ["--env", "corridor", "--num-envs", "1000000000", "--steps", "100G"],
+        ["--env", "corridor", "--num-envs", "1000000000000", "--steps", "100000G"],
         USAGE,
         ["not enough memory: at least", "--num-envs"],
     ),

@@ -183,7 +183,7 @@ def test_only_clearly_faster_environment_counts_are_suggested(ratios, start):
 def test_sizes_that_do_not_fit_are_refused_before_anything_is_allocated(monkeypatch):
     monkeypatch.setattr(job, "make_updates", lambda session: pytest.fail("allocated"))
     with pytest.raises(HmxError, match=r"not enough memory: at least .* bytes needed .*, .* free") as refusal:
-        bench("env.num_envs=1000000000", "run.total_steps=8000000000")
+        bench("env.num_envs=1000000000000", "run.total_steps=8000000000000")
     assert refusal.value.hint.startswith("--num-envs ")
 
 
