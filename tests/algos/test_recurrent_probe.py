@@ -68,6 +68,7 @@ def test_recurrent_network_recalls_the_cue(rnn):
     assert np.median(returns[:, -20:].mean(1)) > 0.95
 
 
+@pytest.mark.thorough
 def test_feed_forward_network_stays_at_random_level():
     returns, episodes = train("none").returns[:, 20:], train("none").episodes[:, 20:]
     error = np.sqrt((1.0 - CHANCE**2) / episodes.sum())

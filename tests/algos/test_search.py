@@ -106,8 +106,8 @@ def test_search_knows_the_state_but_not_random_outcomes(known, expected):
 
 def test_probabilities_are_legal_and_independent_of_the_batch():
     env = lock()
-    search = make_search(even_handed(), env, Config(), 8, greedy=True)
-    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    search = jax.jit(make_search(even_handed(), env, Config(), 8, greedy=True))
+    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
     first = slice(0, 1)
     whole, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
     alone, _ = search(
@@ -130,8 +130,8 @@ def test_no_value_makes_search_follow_an_illegal_action(num_simulations):
     """The network says 10 everywhere, so the illegal action of the trap looks better than the legal one."""
     env = trap()
     cfg = replace(Config(), {"gumbel.value_scale": 50.0})
-    search = make_search(even_handed(10.0), env, cfg, num_simulations, greedy=True)
-    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    search = jax.jit(make_search(even_handed(10.0), env, cfg, num_simulations, greedy=True))
+    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
     found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
     assert found.action.tolist() == [[1]] * 4
 
@@ -144,8 +144,8 @@ def test_step_limit_is_worth_the_value_of_the_last_position():
 
     game = Game(lambda key: jnp.int32(0), move, lambda core: jnp.zeros(1), lambda core: LEGAL)
     env = batched(SPEC._replace(max_steps=1), game)
-    search = make_search(even_handed(10.0), env, Config(), 8, greedy=True)
-    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    search = jax.jit(make_search(even_handed(10.0), env, Config(), 8, greedy=True))
+    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
     found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
     assert found.action.tolist() == [[1]] * 4
 
@@ -153,8 +153,8 @@ def test_step_limit_is_worth_the_value_of_the_last_position():
 def test_value_is_that_of_the_improved_policy():
     """The search tries the trap, which loses 5, and then avoids it, so that the position is worth 0."""
     env = trap()
-    search = make_search(even_handed(), env, Config(), 16, greedy=True)
-    state, seen = env.reset(jax.random.split(jax.random.key(0), 4))
+    search = jax.jit(make_search(even_handed(), env, Config(), 16, greedy=True))
+    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
     found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
     np.testing.assert_allclose(found.value, 0.0, atol=1e-3)
 

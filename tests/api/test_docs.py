@@ -32,6 +32,7 @@ NOTEBOOKS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_cells_of_a_notebook_run_in_order(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     notebook = json.loads((ROOT / "examples" / f"{name}.ipynb").read_text())

@@ -45,6 +45,7 @@ def test_the_predictor_learns_the_random_network(whole: Path) -> None:
     assert (reward > 0.0).all() and np.isfinite(metrics["rnd/value_loss"]).all()
 
 
+@pytest.mark.thorough
 def test_rnd_resumes_bit_for_bit(whole: Path, place: Path) -> None:
     half = hmx.train({**RND, "run.name": "rnd-half", "run.total_steps": 256}, progress=False).run
     before = state_at(half, 4)

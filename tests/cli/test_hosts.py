@@ -126,6 +126,7 @@ def test_run_that_lost_a_process_resumes_with_three_until_a_signal_and_then_with
     assert_same(run, tmp_path / "runs" / "whole")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_loss_of_process_0_is_reported_and_ends_the_others(tmp_path):
     run = tmp_path / "runs" / "headless"

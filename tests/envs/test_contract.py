@@ -30,6 +30,7 @@ def test_multi_agent_environment_passes_the_contract():
     assert bool(seen.terminated.any()) and bool(seen.truncated.any())
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_hackmatrix_passes_the_contract():
     """Short episodes, so that both kinds of end are seen, with every rule the configuration can switch."""

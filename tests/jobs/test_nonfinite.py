@@ -61,7 +61,9 @@ def arrays(path: Path) -> set[str]:
     return {file.sha256 for file in records.read_manifest(path).files if file.path.startswith("arrays/d/")}
 
 
-@pytest.mark.parametrize(("seeds", "place"), [(1, "reward/goal"), (2, "params")])
+@pytest.mark.parametrize(
+    ("seeds", "place"), [(1, "reward/goal"), pytest.param(2, "params", marks=pytest.mark.thorough)]
+)
 def test_run_stops_before_a_non_finite_update_and_can_resume(
     seeds: int, place: str, fault: Fault, make_config: MakeConfig, deterministic: Any, watcher: Any
 ) -> None:

@@ -247,7 +247,7 @@ exit $code
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a mount of its own")
-@pytest.mark.parametrize("size", ["120k", "400k"])
+@pytest.mark.parametrize("size", ["120k", pytest.param("400k", marks=pytest.mark.thorough)])
 def test_disk_of_a_few_kilobytes_keeps_the_run_intact(
     size: str, make_config: MakeConfig, tmp_path: Path, deterministic: Any
 ) -> None:

@@ -23,6 +23,7 @@ from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 
 MakeConfig = Callable[..., Config]
+TWICE = [False, pytest.param(True, marks=pytest.mark.thorough)]
 
 SCRIPT = """
     import os, sys, threading, time
@@ -108,7 +109,7 @@ def newest(run: Path) -> int | None:
     return int(path.name) if path else None
 
 
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("twice", TWICE)
 def test_signals_during_compilation_stop_the_run(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     """The compilation never ends: a first signal does not wait for it."""
     code, said, run = play("compiling", twice, make_config(9), tmp_path)
@@ -130,7 +131,7 @@ def test_a_signal_while_a_resumed_run_compiles_keeps_its_checkpoint(make_config:
     assert resume(run).updates == 9
 
 
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("twice", TWICE)
 def test_signals_while_a_checkpoint_is_written(
     twice: bool, make_config: MakeConfig, tmp_path: Path, deterministic: Callable[[Path], list[dict[str, float]]]
 ) -> None:
@@ -159,7 +160,7 @@ def test_one_signal_stops_a_run_that_waits_for_a_clock_set_back(make_config: Mak
     assert newest(run) == 2
 
 
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("twice", TWICE)
 def test_signals_while_wandb_finishes_end_the_run(twice: bool, make_config: MakeConfig, tmp_path: Path) -> None:
     code, _, run = play("finishing", twice, make_config(2, run__wandb="online"), tmp_path)
     assert code == (143 if twice else 130)

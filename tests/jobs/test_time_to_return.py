@@ -186,6 +186,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_hmx_and_peers_run_in_turn(tmp_path: Path) -> None:
     (tmp_path / "purejaxrl").mkdir()

@@ -33,7 +33,7 @@ def probe(case: str, *counts: int) -> dict[int, dict[str, Any]]:
     ("case", "counts"),
     [
         ("plain", (1, 8)),
-        ("memory", (1, 4)),
+        pytest.param("memory", (1, 4), marks=pytest.mark.thorough),
         pytest.param("hackmatrix", (1, 2), marks=pytest.mark.thorough),
     ],
 )

@@ -158,7 +158,10 @@ def end_of(made: Session, chunk: Chunk, programs: LoweredPrograms | None) -> Any
     return chunk.call(state, rows, np.int32(length))
 
 
-@pytest.mark.parametrize("name", ["ppo", "gumbel", pytest.param("dqn", marks=pytest.mark.thorough)])
+OTHERS = [pytest.param(name, marks=pytest.mark.thorough) for name in ("gumbel", "dqn")]
+
+
+@pytest.mark.parametrize("name", ["ppo", *OTHERS])
 def test_training_is_equal_to_the_bit_with_stored_programs(folder: Path, name: str) -> None:
     first = session(name)
     assert first.lowered is not None

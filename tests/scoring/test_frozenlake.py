@@ -127,6 +127,7 @@ def test_uncorrected_scores_rank_better_and_are_therefore_the_default():
     assert spearman(found.score, exact) > spearman(found.score - found.bias, exact) + 0.05
 
 
+@pytest.mark.thorough
 def test_only_trusted_rankings_agree_with_exact_scores():
     for rollouts, trusted in ((16, False), (256, True)):
         found, exact = slippery(rollouts, times=4 if rollouts == 16 else 1)

@@ -90,12 +90,14 @@ def test_a_slow_environment_is_the_bottleneck(monkeypatch, tmp_path):
     assert "of its time in environment steps" in result.verdict and "Make a step of counting cheaper" in result.advice
 
 
+@pytest.mark.thorough
 def test_the_search_that_chooses_actions_is_the_bottleneck(tmp_path):
     result = bench("algo.name=gumbel", "gumbel.num_simulations=32", "ppo.update_epochs=1", RARE, f"run.root={tmp_path}")
     assert result.bottleneck == "network"
     assert "gumbel.num_simulations is 32" in result.advice
 
 
+@pytest.mark.thorough
 def test_the_time_of_a_simulator_is_divided_between_it_and_the_messages(monkeypatch, tmp_path):
     walk = str(Path(walk_sim.__file__))
     user_code.allow(walk, "env.id")
@@ -111,6 +113,7 @@ def test_the_time_of_a_simulator_is_divided_between_it_and_the_messages(monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("slow", "option"), [("saving", "run.checkpoint_every"), ("logging", "run.updates_per_chunk")])
 def test_slow_saving_and_slow_logging_are_the_bottleneck(monkeypatch, tmp_path, slow, option):
     if slow == "saving":

@@ -64,6 +64,7 @@ def of_buffer(plain: Path) -> GradFindings:
     return grad_report(plain, STORED)
 
 
+@pytest.mark.thorough
 def test_reports_during_training_change_nothing_else(plain: Path, tmp_path: Path, deterministic: Lines) -> None:
     """The last checkpoint with its buffer and all other metrics are the same bits, and the report is the command's."""
     reporting = trained(tmp_path, Q, run__grad_report_every=3)
