@@ -35,7 +35,7 @@ from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import hashes_of
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
-from hmx.runs.device_memory import out_of_memory
+from hmx.runs.device_memory import naming_shortages
 from hmx.runs.devices import make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult
@@ -327,7 +327,7 @@ def run_session(
             sink_group.phase("compiling")
             sink_group.sinks.append(CompileTimes(timer))
             start_workers(group, session, paths, first)
-            with out_of_memory("making the first state"):
+            with naming_shortages("making the first state"):
                 begun = interruptible(start)
             host = open_host(session, guard, sink_group.warn)
             if host is not None:
@@ -347,9 +347,9 @@ def run_session(
             meta_writer.workers_cpu = lambda: workers_cpu
             finished = done.updates == session.sizes.num_updates
             if finished:
-                with out_of_memory("saving the replay buffer"):
+                with naming_shortages("saving the replay buffer"):
                     save_buffers(session, paths, done.state, done.updates, sink_group)
-            with out_of_memory("evaluating"):
+            with naming_shortages("evaluating"):
                 rows = _evaluate(session, paths, run_id, done, sink_group, guard) if finished else ()
             meta_writer.update(state="finished" if finished else "interrupted", memory_bytes=done.memory_bytes)
             sink_group.close("finished" if finished else "interrupted")

@@ -283,7 +283,7 @@ def _refusal(folder: Path, lock: Path, owner: Owner | None, quiet: float) -> Run
     since = f"since {owner.since} ({_age(owner.since)})"
     if here:
         message = f"{folder} is in use by process {owner.pid} {since}"
-        return RunInUse(message, f"wait until it has ended, or stop it: kill -INT {owner.pid}")
+        return RunInUse(message, f"wait until it has ended, or stop it: kill {owner.pid}")
     beat = f"last heartbeat {quiet:.0f} s ago"
     message = f"{folder} is in use by process {owner.pid} on {owner.host} {since}; {beat}"
     lapse = f"if that machine is gone, the lock becomes stale {STALE:.0f} s after its last heartbeat"

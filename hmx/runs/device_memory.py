@@ -1,4 +1,4 @@
-"""Measure the free memory of a device, and report out-of-memory errors."""
+"""Measure the free memory of a device, and report a lack of memory or of file handles."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from hmx.simulators.branches import naming_failures
 
 
 @contextlib.contextmanager
-def out_of_memory(doing: str) -> Iterator[None]:
-    """Turn a failed allocation, on the host or on the device, into an HmxError."""
+def naming_shortages(doing: str) -> Iterator[None]:
+    """Turn a lack of memory, on the host or on the device, or of file handles into an HmxError."""
     try:
         with naming_failures():
             yield
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:
         text = " ".join(str(error).split())
+        if "random_device" in text:  # JAX 0.11 and newer need a free handle to copy an array, and do not name the cause
+            message = f"too many open files while {doing}: {text[:200]}"
+            hint = "raise the limit (`ulimit -n`), then `hmx resume` continues from the newest checkpoint"
+            raise HmxError(message, hint, ExitCode.ARTEFACT) from error
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in text:
             raise
         message = f"not enough memory while {doing}" + (f": {text[:200]}" if text else "")

@@ -19,7 +19,7 @@ from hmx.records.jsonl import encode
 from hmx.records.paths import RunPaths
 from hmx.runs import checkpoint
 from hmx.runs.chunk import MEAN_REWARD, REWARD_TERM, key_checks
-from hmx.runs.device_memory import out_of_memory
+from hmx.runs.device_memory import naming_shortages
 from hmx.runs.loop import NonFiniteUpdate
 from hmx.runs.signals import interruptible
 from hmx.runs.sinks import SinkGroup
@@ -114,7 +114,7 @@ def _experience(
         return {name: np.asarray(checkpoint.as_data(x)) for name, x in found.items()}
 
     try:
-        with out_of_memory("recomputing the batch"):
+        with naming_shortages("recomputing the batch"):
             return interruptible(compute)
     except HmxError as error:
         context.sink_group.warn(f"cannot write {EXPERIENCE}: {error.message}")

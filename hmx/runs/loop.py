@@ -23,7 +23,7 @@ from hmx.records import jsonl
 from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import compile_for_one_call
-from hmx.runs.device_memory import out_of_memory
+from hmx.runs.device_memory import naming_shortages
 from hmx.runs.hosted import RolloutStopped
 from hmx.runs.lowered import LoweredPrograms
 from hmx.runs.saving import Saver
@@ -305,7 +305,7 @@ class Loop:
         measure, found = self.reports.measure, []
         self.sink_group.phase("measuring")
         try:
-            with out_of_memory("measuring the gradient"):
+            with naming_shortages("measuring the gradient"):
                 found = interruptible(lambda: measure(state, update))
         except Exception as error:
             self.sink_group.warn(f"a gradient report is missing: {one_line(error)}")
@@ -316,7 +316,7 @@ class Loop:
         """Run a chunk: return the new state, the metrics `[length, seeds, values]` and the number of updates done."""
         hypers = [self.hypers(done + min(i, n - 1)) for i in range(self.chunk.length)]
         rows = {name: np.array([row[name] for row in hypers], np.float32) for name in hypers[0]}
-        with out_of_memory("training"):
+        with naming_shortages("training"):
             # With several processes the call itself may wait for the others, so it needs a thread. With one process
             # it does not: a thread's first call takes a file handle, and a run without any should fail on writing.
             call = partial(self.chunk.call, state, rows, np.int32(n))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from hmx.algos.types import TrainState
-from hmx.runs.device_memory import out_of_memory
+from hmx.runs.device_memory import naming_shortages
 from hmx.runs.signals import interruptible, wait_for
 
 SLOW = 60.0  # seconds of waiting for a write after which it is reported
@@ -53,7 +53,7 @@ class Saver:
             HmxError: the previous write failed, or there is no memory for the copy; nothing was started.
         """
         self.wait()
-        with out_of_memory("copying the state for a checkpoint"):
+        with naming_shortages("copying the state for a checkpoint"):
             write = interruptible(lambda: self._prepare(state, update, score))
         self._update, self._offset = update, time.time() - time.monotonic()
 

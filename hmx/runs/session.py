@@ -42,7 +42,7 @@ from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import run_in_calling_thread
-from hmx.runs.device_memory import out_of_memory
+from hmx.runs.device_memory import naming_shortages
 from hmx.runs.diagnosis import DiagnosisContext, refuse
 from hmx.runs.event_files import TensorboardSink
 from hmx.runs.hosted import Host, compile_hosted
@@ -375,7 +375,7 @@ def _compile(session: Session, guard: SignalGuard, alone: bool, host: Host | Non
     run, sizes, shared = session.cfg.run, session.sizes, session.shared
     if host is None and shared is not None and shared.chunk is not None:
         return shared.chunk
-    with out_of_memory("compiling"), watching(check):
+    with naming_shortages("compiling"), watching(check):
         try:
             if host is not None:
                 steps = session.cfg.algo.num_steps

@@ -174,7 +174,7 @@ def test_a_second_process_is_refused(hmx: Any, run: Path, holder: subprocess.Pop
         result = hmx(*words)
         assert result.exit_code == 2
         assert f"error: runs/corridor is in use by process {holder.pid} since" in result.stderr
-        assert f"kill -INT {holder.pid}" in result.stderr
+        assert f"kill {holder.pid}" in result.stderr
     assert "runs/corridor is in use: resume would refuse" in hmx("resume", "corridor", "--dry-run").stderr
     assert f"held by process {holder.pid}" in hmx("runs", "verify", "corridor").stdout
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

@@ -97,6 +97,7 @@ def repeated(scenario: Scenario) -> State:
     return load([scenario] * GAMES, DESIGNED)
 
 
+@pytest.mark.thorough
 def test_decision_does_not_change_with_what_the_player_cannot_see(planner: Callable[..., Planned]) -> None:
     first, twins = (load(each, DESIGNED) for each in scenarios())
     later = twins.turn + jnp.arange(GAMES) % 5
@@ -145,6 +146,7 @@ def test_redrawn_secrets_follow_the_rules_of_generation() -> None:
         assert all(unseen(scenario, enemy) for enemy in board["enemies"])
 
 
+@pytest.mark.thorough
 def test_planner_takes_the_action_that_is_clearly_best(planner: Callable[..., Planned]) -> None:
     exit_cell = {"row": 5, "col": 5}
     won = {"player": {"row": 5, "col": 4}, "exit": exit_cell, "stage": 8}
@@ -157,6 +159,7 @@ def test_planner_takes_the_action_that_is_clearly_best(planner: Callable[..., Pl
     assert (plan(planner, repeated(healed | {"ownedPrograms": [RESET]})).action == RESET).all()
 
 
+@pytest.mark.thorough
 def test_undo_is_left_out_and_other_values_are_minus_infinity(planner: Callable[..., Planned]) -> None:
     owner = {"player": {"row": 2, "col": 2, "credits": 9, "hp": 2}, "ownedPrograms": [UNDO]}
     state = repeated(owner)._replace(history_count=jnp.ones(GAMES, jnp.int32))

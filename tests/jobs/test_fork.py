@@ -236,6 +236,7 @@ def test_a_run_of_the_first_schema_can_be_forked(unpack, tmp_path, lines, watche
     assert metas.read(child / "meta.json").resumes[0].parent == {"name": "corridor", "run_id": ""}
 
 
+@pytest.mark.thorough
 def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, make_config, monkeypatch, watcher):
     monkeypatch.chdir(tmp_path)
     shutil.copy(EXAMPLE, "game.py")

@@ -42,7 +42,7 @@ from hmx.reports.bench.hosted import make_updates
 from hmx.reports.bench.measure import OtherPrograms, Updates, calls_for, estimate, time_in_turn
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor
-from hmx.runs.device_memory import free_memory, out_of_memory
+from hmx.runs.device_memory import free_memory, naming_shortages
 from hmx.runs.memory import fits, placed
 from hmx.runs.session import device_name, make_session
 from hmx.runs.signals import SignalGuard, StopNow
@@ -83,7 +83,7 @@ def bench(
     progress("compiling", 0, 0)
     with (
         SignalGuard(_stop),
-        out_of_memory("benchmarking"),
+        naming_shortages("benchmarking"),
         _scratch(cfg.run.root) as folder,
         closing(make_updates(session)) as updates,
     ):
@@ -123,7 +123,7 @@ def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress)
     session, _ = prepare(cfg)
     session = placed(session)
     progress("compiling", 0, 0)
-    with out_of_memory("measuring"), closing(make_updates(session)) as updates:
+    with naming_shortages("measuring"), closing(make_updates(session)) as updates:
         return _speed(updates, seconds - (time.perf_counter() - begun), progress)
 
 

@@ -26,7 +26,7 @@ from hmx.records.score_file import ScoreHeader
 from hmx.reports.score_buffer.source import ScoreTask, score_key
 from hmx.runs.buffers import Host, loaded, named, stored
 from hmx.runs.checkpoint import to_host
-from hmx.runs.device_memory import out_of_memory
+from hmx.runs.device_memory import naming_shortages
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.scoring import Continuation, Positions, ScoreOptions, compare, make_continuation, play, q_gap
 from hmx.scoring.options import live_environments
@@ -174,14 +174,14 @@ def _compiled(task: ScoreTask, policy: Continuation, part: int, horizon: int) ->
     def build() -> Any:
         return jax.jit(partial(_scored, task, policy)).lower(params, positions, key, steps).compile()
 
-    with out_of_memory("compiling"):
+    with naming_shortages("compiling"):
         program = interruptible(build)
     return lambda params, positions: program(params, positions, key, steps)
 
 
 def _rows(task: ScoreTask, program: Program, slots: Host, part: int) -> dict[str, Host]:
     padded = np.concatenate([slots, np.repeat(slots[:1], part - len(slots))])
-    with out_of_memory("scoring"):
+    with naming_shortages("scoring"):
         arrays = jax.device_get(program(task.agent.params, task.positions(padded)))
     rows = {name: np.asarray(column)[: len(slots)] for name, column in arrays.items()}
     return {"index": slots.astype(np.int64), "birth": task.buffer.birth[slots], **rows}
@@ -239,7 +239,7 @@ def _lengths(task: ScoreTask, policy: Continuation) -> tuple[int, ...]:
     limit = agent.env.spec.max_steps or _LONGEST_PROBE
     program = jax.jit(lambda params, at, key: play(agent.env, policy, params, at, key, options, jnp.int32(limit)))
     key = score_key(task.seed, "lengths")
-    with out_of_memory("measuring how long episodes last"):
+    with naming_shortages("measuring how long episodes last"):
         found = interruptible(lambda: jax.device_get(program(agent.params, positions, key).steps))
     return tuple(sorted(int(x) for x in np.asarray(found)[: len(slots)].reshape(-1)))
 

@@ -142,6 +142,7 @@ def test_signal_leaves_no_files(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, tmp_path):
     cfg = load(preset="tiny", sets=[*TINY, f"run.root={tmp_path}"], environ={}).config
     monkeypatch.setattr(job, "_FACTORS", (32.0,))

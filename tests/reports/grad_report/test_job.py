@@ -196,6 +196,7 @@ def test_state_hash_differs_between_states() -> None:
     assert same != state_hash({**state, "key": jax.random.key(1)})
 
 
+@pytest.mark.thorough
 def test_agents_have_different_gradients(trained: Path, tmp_path: Path) -> None:
     from hmx.registry.load import load
 

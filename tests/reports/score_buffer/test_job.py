@@ -282,6 +282,7 @@ def test_dry_run_computes_the_cost(home: Path) -> None:
         dry_run(home / "runs" / "lake", request=ScoreRequest(policy="greedy", aggregate="policy"))
 
 
+@pytest.mark.thorough
 def test_buffer_of_a_q_learner_gives_the_same_scores_from_checkpoint_and_file(tmp_path: Path) -> None:
     """From its checkpoint, and from the file of `--save-buffer`: the same transitions, so the same scores."""
     cfg = fields.replace(
