@@ -41,6 +41,7 @@ def test_command_writes_every_format(hmx, tmp_path, trained):
     assert " ".join(result.stdout.split()).partition(report["verdict"])[1]
 
 
+@pytest.mark.thorough
 def test_command_measures_stored_transitions_by_td_error(hmx, tmp_path):
     words = ["--set", "replay.capacity=512", "--set", "dqn.learn_starts=256", "--num-envs", "4"]
     result = hmx("train", "--preset", "lake", "--name", "q", "--steps", "2048", "--eval-episodes", "0", *words)

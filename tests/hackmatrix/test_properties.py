@@ -180,7 +180,6 @@ def test_the_same_keys_give_the_same_bits(walk: list[Step]) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.thorough
 def test_single_game_equals_its_game_in_a_batch() -> None:
     """Rich positions and all programs, so that every shortcut taken for the few games of a batch is met."""
     rng = random.Random(4)
