@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import jax
 
 from hmx.errors import ExitCode, HmxError
 from hmx.simulators.branches import naming_failures
+
+_KEPT = "Existing checkpoints are intact: `hmx resume` continues from the newest"
 
 
 @contextlib.contextmanager
@@ -21,15 +25,15 @@ def naming_shortages(doing: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         text = " ".join(str(error).split())
         if "random_device" in text:  # JAX 0.11 and newer need a free handle to copy an array, and do not name the cause
-            message = f"too many open files while {doing}: {text[:200]}"
-            hint = "raise the limit (`ulimit -n`), then `hmx resume` continues from the newest checkpoint"
+            message = f"cannot continue {doing}: {os.strerror(errno.EMFILE)}"
+            hint = f"raise the limit of open files (`ulimit -n`). {_KEPT}"
             raise HmxError(message, hint, ExitCode.ARTEFACT) from error
         if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in text:
             raise
         message = f"not enough memory while {doing}" + (f": {text[:200]}" if text else "")
         hint = (
             "reduce env.num_envs, run.num_seeds, algo.num_steps or replay.capacity, or free memory used by other "
-            "programs. Existing checkpoints are intact: `hmx resume` continues from the newest"
+            f"programs. {_KEPT}"
         )
         raise HmxError(message, hint, ExitCode.USAGE) from error
 

@@ -50,7 +50,8 @@ class Saver:
         """Copy the state and start to write it, after the previous write has ended.
 
         Raises:
-            HmxError: the previous write failed, or there is no memory for the copy; nothing was started.
+            HmxError: the previous write failed, or there is no memory or file handle for the copy; nothing was
+                started.
         """
         self.wait()
         with naming_shortages("copying the state for a checkpoint"):

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[2]
 GENERATED = ("man", "completions", "docs")
 
 
-def run_generator(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the generator of a checkout."""
-    return subprocess.run([sys.executable, "tools/docs.py", *options], cwd=folder, capture_output=True, text=True)
+def check(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the generator's check in a checkout."""
+    return subprocess.run([sys.executable, "tools/docs.py", "--check"], cwd=folder, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -46,17 +46,14 @@ def test_changes_make_generated_files_stale_and_make_docs_updates_them(copy):
         path.write_text(path.read_text().replace(old, new))
     (copy / "man" / "hmx-dance.1").write_text("")  # the page of a command that was removed
     (copy / "docs" / "api.md").unlink()
-    done = run_generator(copy, "--check")
+    done = check(copy)
     assert done.returncode == 1 and "make docs" in done.stderr
     stale = set(re.findall(r"error: (\S+) is out of date", done.stderr))
     assert set().union(*(files for *_, files in CHANGES)) <= stale
     assert "docs/compare.md" not in stale, "nothing that it derives from was changed"
     assert "man/hmx-dance.1" in done.stderr and "docs/api.md" in done.stderr
-    before = {name: (copy / name).read_text() for name in stale if (copy / name).exists()}
-    done = run_generator(copy)
-    assert done.returncode == 0
-    assert set(re.findall(r"^(?:wrote|removed) (\S+)", done.stdout, re.MULTILINE)) == stale
-    assert not [name for name, text in before.items() if (copy / name).exists() and (copy / name).read_text() == text]
+    subprocess.run([sys.executable, "tools/docs.py"], cwd=copy, check=True, capture_output=True)
+    assert check(copy).returncode == 0
     assert not (copy / "man" / "hmx-dance.1").exists() and (copy / "docs" / "api.md").exists()
 
 

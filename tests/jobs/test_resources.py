@@ -188,7 +188,7 @@ def test_too_many_open_files_end_the_run_and_keep_the_last_checkpoint(
         for handle in held:
             os.close(handle)
     assert caught.value.exit_code == ExitCode.ARTEFACT
-    assert "too many open files" in caught.value.message.lower()
+    assert "Too many open files" in caught.value.message
     assert [path.name for path in records.complete(run / "checkpoints")] == ["2", "4"]
     goes_on(run, deterministic)
 

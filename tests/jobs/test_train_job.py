@@ -209,7 +209,10 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize(("signum", "times"), [(signal.SIGINT, 1), (signal.SIGINT, 2)])
+@pytest.mark.parametrize(
+    ("signum", "times"),
+    [(signal.SIGINT, 1), pytest.param(signal.SIGTERM, 1, marks=pytest.mark.thorough), (signal.SIGINT, 2)],
+)
 def test_signals_stop_a_separate_process(
     signum: signal.Signals, times: int, make_config: MakeConfig, tmp_path: Path, deterministic: Any
 ) -> None:
