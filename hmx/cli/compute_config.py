@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import print_json
 from hmx.cli.options import SIZE_OPTIONS, Preset, Sets, Typed, ask, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt
 from hmx.errors import ExitCode, HmxError
-from hmx.records.plain import plain_object
 from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.reports.compute_config.request import SizesRequest
 
@@ -66,17 +64,17 @@ def compute_config(
     """Compute the sizes of a run before starting it.
 
     Shows what follows from the numbers of agents and environments, the batch, the minibatch and the horizon:
-    sequences, updates, memory, schedules and time. Sizes that cannot work are refused, with values that do. Takes the
-    options of hmx train that sizes depend on, and sizes what hmx train would run with them. --preset metta sizes the
-    Metta training equations instead.
+    sequences, updates, memory, schedules and time. Sizes that cannot work are marked and refused, with values that do.
+    Inputs such as --num-agents alone size the Metta training equations. Without them, or with a run, a file, a preset
+    or --env, the sizes are those of hmx train, whose options it takes.
+
+    Example: hmx compute-config --num-agents 24
 
     Example: hmx compute-config --env ./game.py --num-envs 64 --steps 200k
-
-    Example: hmx compute-config --preset metta --num-agents 24 --gpu-mem 80GB
     """
     from hmx.console.progress import status
     from hmx.reports.compute_config.document import sweep_document, sweep_table
-    from hmx.reports.compute_config.job import compute_sizes, sweep_sizes
+    from hmx.reports.compute_config.job import compute_sizes, sweep_sizes, swept_input
     from hmx.reports.compute_config.source import read_source
 
     outputs.check()
@@ -91,7 +89,8 @@ def compute_config(
         if chosen and answer.sweep is not None:
             raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
     trained = {key: value for key, value in typed.items() if key not in _INPUTS}
-    source = read_source(preset, config, run, sets or (), trained)
+    named = [*given, *([] if answer.sweep is None else [swept_input(answer.sweep)])]
+    source = read_source(preset, config, run, sets or (), trained, named)
     if answer.sweep is not None:
         found = sweep_sizes(source, given, answer.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
@@ -102,15 +101,14 @@ def compute_config(
 
 
 def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:
-    """Write the report, or refuse with all problems; `--json` prints its object in both cases."""
+    """Write the report; if there are problems, they are marked in it, and then refused."""
     from hmx.reports.compute_config.document import document, problem_text, values_table
 
+    warnings = map(problem_text, found.warnings) if found.valid else ()
+    errors = bool(outputs.files or outputs.printed)  # the console shows them below the report
+    write_outputs(found, document(found, full, explain, errors), values_table(found), outputs, warnings)
     if not found.valid:
-        if outputs.json:
-            print_json(plain_object(found))
         raise _refusal(found)
-    warnings = map(problem_text, found.warnings)
-    write_outputs(found, document(found, full, explain), values_table(found), outputs, warnings)
 
 
 def _refusal(found: SizesFindings) -> HmxError:

@@ -335,7 +335,7 @@ COMPUTE_CONFIG = rows(
     (["--sweep", "foo=1"], USAGE, ["cannot sweep foo: no such input", "num_agents"]),
     (["--sweep", "num_agents="], USAGE, ["no values"]),
     (["--config", "missing.toml"], USAGE, ["no such configuration file: missing.toml"]),
-    (["--preset", "metta", "--num-envs", "64"], USAGE, ["cannot combine options of hmx train", "--num-agents"]),
+    (["--preset", "metta", "--num-envs", "64"], USAGE, ["cannot combine --num-envs of hmx train", "--num-agents"]),
     (["--num-envs", "0"], USAGE, ["env.num_envs = 0", "--set env.num_envs=512"]),
     (["--preset", "nope"], USAGE, ["there is no preset nope"]),
 )

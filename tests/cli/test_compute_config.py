@@ -1,6 +1,7 @@
 """`hmx compute-config` as a user runs it."""
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -11,7 +12,11 @@ from pathlib import Path
 import pytest
 from refusals import refused
 
+from hmx.reports.compute_config.inputs import DEFAULTS
+
 GOLDEN = Path(__file__).parent / "golden"
+FILE = Path(__file__).parents[1] / "reports" / "compute_config" / "batch_cases.json.gz"
+CASES = json.loads(gzip.decompress(FILE.read_bytes()))["cases"]
 METTA = ("--preset", "metta")
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
 FORMS = [
@@ -79,7 +84,7 @@ def test_the_report_starts_with_a_headline_and_full_shows_both_counts(hmx, monke
     text = " ".join(full.split())
     for row in ("per agent 1,638 68.2667", "per batch 12,582,912 524,288", "gradient step 393,216 16,384"):
         assert row in text
-    assert "253.8 MB 242.0 MiB" in text and len(short.splitlines()) < 44 < len(full.splitlines())
+    assert "253.8 MB 242.0 MiB" in text and len(short.splitlines()) < 60 < len(full.splitlines())
     exact = " ".join(hmx("compute-config", "--preset", "tiny").stdout.split())
     assert "16 environments; 4 minibatches of 64 agent steps;" in exact and "; exact fit." in exact
 
@@ -141,7 +146,7 @@ def test_csv_has_groups_and_units(hmx):
 )
 def test_all_problems_are_reported_also_with_json(hmx, words, parts):
     result = hmx("compute-config", *words)
-    refused(result, 2, *parts)
+    refused(result, 2, *parts, printed=True)
     told = hmx("compute-config", *words, "--json")
     refused(told, 2, *parts, printed=True)
     found = json.loads(told.stdout)
@@ -152,9 +157,80 @@ def test_all_problems_are_reported_also_with_json(hmx, words, parts):
     )
 
 
+def test_the_command_of_the_specification_prints_the_derived_sizes(hmx):
+    """Its table of 24 agents: 170 target environments, 160 per forward pass, 320 in all, 20 per worker, and so on."""
+    result = hmx("compute-config", "--num-agents", "24")
+    assert result.exit_code == 0 and result.stdout.startswith("Sizes of the Metta training equations\n")
+    rows = {line.split("  ")[0]: line.split()[-2] for line in result.stdout.splitlines() if "  " in line}
+    expected = {
+        "target environments per forward pass": "170", "environments per forward pass": "160", "environments": "320",
+        "environments per worker": "20", "steps per environment | per agent": "1,638",
+        "agent steps per batch": "12,582,912", "agent steps per gradient step": "393,216",
+    }  # fmt: skip
+    assert {label: rows[label] for label in expected} == expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_reference_case_is_computed_from_its_options_alone(hmx, case):
+    """Without a preset. Inputs that the case leaves at their published values are not given, unless all are."""
+    given = {name: value for name, value in case["input"].items() if value != DEFAULTS.get(name)}
+    given = given or {"num_agents": case["input"]["num_agents"]}
+    if any(name not in DEFAULTS or not isinstance(value, int | float) for name, value in given.items()):
+        pytest.skip("no option for an unknown input or for a value without a number")
+    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value).lower())]
+    result = hmx("compute-config", *options, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == (0 if case["valid"] else 2) and found["source"] == "the Metta training equations"
+    assert found["derived"] == case["derived"]
+    assert found["codes"]["errors"] == [error["code"] for error in case["errors"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        ([], "hmx train"),
+        (["--num-envs", "64"], "hmx train"),
+        (["--minibatch-size", "8192"], "the Metta training equations"),
+        (["--sweep", "num-agents=3,24"], "the Metta training equations"),
+        (["--num-agents", "2", "--env", "rendezvous", "--num-envs", "64"], "hmx train"),
+        (["--num-agents", "2", "--set", "env.id=rendezvous"], "hmx train"),
+        (["--num-agents", "1", "--preset", "tiny"], "preset tiny"),
+    ],
+)
+def test_inputs_alone_select_the_equations(hmx, monkeypatch, words, source):
+    monkeypatch.setattr("hmx.reports.compute_config.source._ask_memory", lambda cfg: None)
+    result = hmx("compute-config", *words, "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 0, result.stderr
+    assert found.get("results", [found])[0]["source"] == source
+
+
+def test_marked_values_are_printed_when_sizes_are_refused(hmx, tmp_path):
+    """The report shows the sizes, with the code of each error beside the numbers that it is about."""
+
+    def marked(*words):
+        result = hmx("compute-config", *words, "--md", "sizes.md")
+        assert result.exit_code == 2 and "Refused: " in (tmp_path / "sizes.md").read_text()
+        text = re.sub(r"[*\\]", "", (tmp_path / "sizes.md").read_text())
+        lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+        return {cells[2]: cells[3] for cells in lines if len(cells) > 3 and cells[3].startswith("E_")}
+
+    agents = marked("--num-agents", "257")
+    assert agents == dict.fromkeys(("total_agents", "segments"), "E_SEGMENTS_LT_AGENTS")
+    assert marked("--num-agents", "many") == {"num_agents": "E_NOT_INT"}
+    assert marked("--num-envs", "0") == {"env.num_envs": "E_RANGE"}
+    exact = marked("--preset", "tiny", "--batch-size", "280", "--minibatch-size", "70")
+    assert exact == dict.fromkeys(("segments", "total_agents"), "E_NO_EXACT_FIT")
+    gamma = marked("--preset", "tiny", "--set", "algo.gamma=2")
+    assert gamma == {"algo.gamma": "E_RANGE"}
+
+
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [
+        (["--num-agents", "24", "--num-envs", "64"], 2, ["--num-agents, of the Metta", "--num-envs, of hmx train"]),
+        (["--sweep", "num_agents=3", "--set", "algo.gamma=0.9"], 2, ["--num-agents, of", "--set algo.gamma=0.9, of"]),
+        (["--preset", "metta", "--num-envs", "64"], 2, ["--num-envs of hmx train with preset metta"]),
         (["nowhere", "--config", "x.toml"], 2, ["cannot combine a run with --config"]),
         (["nowhere", "--preset", "tiny"], 2, ["cannot combine a run with --preset"]),
         (["--sweep", "num_agents=3", "--num-agents", "4"], 2, ["also given"]),

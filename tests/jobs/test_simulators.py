@@ -26,9 +26,12 @@ from hmx.records import meta as metas
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.registry import user_code
+from hmx.reports.compute_config.job import compute_sizes
+from hmx.reports.compute_config.request import SizesRequest
+from hmx.reports.compute_config.source import read_source
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
-from hmx.runs.hosted import _check_finite, limits_of, outside
+from hmx.runs.hosted import Host, _check_finite, limits_of, outside
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 from hmx.simulators.pool import SimulatorFailed
@@ -228,3 +231,40 @@ def test_the_policy_of_a_simulator_is_exported_with_the_limits_of_its_actions(ne
     assert (action.shape, action.parts, action.low, action.high) == ((2,), (2, 3), 0.0, 2.0)
     obs, mask = np.zeros((1, 2), np.float32), np.array([[True, False, False, False, True]])
     assert np.asarray(program.call(obs, mask)[0]).tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"env__num_envs": 8, "env__num_workers": 4}, {"env__num_envs": 3, "env__num_workers": 3}],
+    ids=["two", "one"],
+)
+def test_computed_sizes_are_the_processes_and_forward_passes_of_the_run(new_config, tmp_path, monkeypatch, more):
+    """Workers are counted as child processes, and groups and environments as calls of the policy and their rows."""
+    workers, rows, begin = set[int](), list[int](), Host.begin
+    before = children()
+
+    def counted(host, *state):
+        workers.update(children() - before)
+        decide = host.decide
+
+        def recorded(*given):
+            rows.append(len(given[2]))  # observations `[E, A, ...]` of one group
+            return decide(*given)
+
+        host.decide = recorded
+        return begin(host, *state)
+
+    monkeypatch.setattr(Host, "begin", counted)
+    run = train(config(new_config, tmp_path, more)).run
+    sizes = compute_sizes(read_source(run=run), {}, SizesRequest())
+    derived, steps = sizes.derived, sizes.train.num_updates * 8
+    assert sizes.valid and sizes.workers and sizes.input["num_workers"] == len(workers) == more["env__num_workers"]
+    assert sizes.input["async_factor"] == len(rows) / steps and set(rows) == {derived["batch_size_envs"]}
+    assert derived["num_envs"] == more["env__num_envs"] == len(workers) * derived["envs_per_worker"]
+    assert sizes.input["forward_pass_minibatch_target_size"] == derived["agents_per_forward"] == rows[0]
+
+
+def children() -> set[int]:
+    """Return the processes that this one started and that still run."""
+    files = Path("/proc/self/task").glob("*/children")
+    return {int(number) for file in files for number in file.read_text().split()}

@@ -31,8 +31,9 @@ _SPLIT = (
 class Formula(NamedTuple):
     """A value of the table and how it is computed.
 
-    `text` is an expression in the names of inputs and of values of earlier rows; it is parsed and evaluated. The value
-    exists only if `condition` holds, an expression too; empty always holds.
+    `text` is an expression in the names of inputs and of values of earlier rows; it is parsed and evaluated. `{unit}`
+    in the table below stands for `BatchInputs.forward_unit`. The value exists only if `condition` holds, an expression
+    too; empty always holds.
     """
 
     name: str
@@ -50,21 +51,21 @@ _TABLE: tuple[tuple[Group, str, tuple[tuple[str, ...], ...]], ...] = (
     ("environments", "", (
         ("target_batch_size_raw", "envs", "target before the minimum",
          "forward_pass_minibatch_target_size // num_agents"),
-        ("floor_applied", "", "minimum applied", "target_batch_size_raw < max(2, num_workers)"),
-        ("target_batch_size", "envs", "target per forward pass",
-         "num_workers if floor_applied else target_batch_size_raw"),
-        ("batch_size_envs", "envs", "per forward pass", "target_batch_size // num_workers * num_workers"),
+        ("floor_applied", "", "minimum applied", "target_batch_size_raw < max(2, {unit})"),
+        ("target_batch_size", "envs", "target environments per forward pass",
+         "{unit} if floor_applied else target_batch_size_raw"),
+        ("batch_size_envs", "envs", "environments per forward pass", "target_batch_size // {unit} * {unit}"),
         ("num_envs", "envs", "environments", "batch_size_envs * async_factor"),
-        ("envs_per_worker", "envs", "per worker", "num_envs // num_workers"),
+        ("envs_per_worker", "envs", "environments per worker", "num_envs // num_workers"),
         ("agents_per_forward", "agents", "agents per forward pass", "batch_size_envs * num_agents"),
         ("total_agents", "agents", "agents in all environments", "num_envs * num_agents"),
         ("agents_per_worker", "agents", "agents per worker", "envs_per_worker * num_agents"),
         ("workers_per_batch", "workers", "workers per forward pass",
          "num_workers // async_factor if num_workers % async_factor == 0 else None"),
         ("target_batch_size_fixed", "envs", "target per forward pass, at least 2",
-         "max(target_batch_size_raw, 2, num_workers)", "the minimum of later versions"),
+         "max(target_batch_size_raw, 2, {unit})", "the minimum of later versions"),
         ("batch_size_envs_fixed", "envs", "per forward pass, at least 2",
-         "target_batch_size_fixed // num_workers * num_workers"),
+         "target_batch_size_fixed // {unit} * {unit}"),
         ("num_envs_fixed", "envs", "environments, at least 2", "batch_size_envs_fixed * async_factor"),
         ("envs_per_worker_fixed", "envs", "per worker, at least 2", "num_envs_fixed // num_workers"),
         ("agents_per_forward_fixed", "agents", "agents per forward pass, at least 2",
@@ -144,12 +145,15 @@ _TABLE: tuple[tuple[Group, str, tuple[tuple[str, ...], ...]], ...] = (
     )),
 )  # fmt: skip
 
-FORMULAS: dict[str, Formula] = {
-    name: Formula(name, group, unit, label, text, "".join(remark), condition)
-    for group, condition, rows in _TABLE
-    for name, unit, label, text, *remark in rows
-}
-"""One row per value, in the order in which they are computed and reported."""
+
+@cache
+def formulas(forward_unit: str = BatchInputs.forward_unit) -> Mapping[str, Formula]:
+    """Return the table for one kind of inputs: a row per value, in the order in which they are computed."""
+    return {
+        name: Formula(name, group, unit, label, text.format(unit=forward_unit), "".join(remark), condition)
+        for group, condition, rows in _TABLE
+        for name, unit, label, text, *remark in rows
+    }
 
 
 def derive_batch(inputs: BatchInputs) -> dict[str, SizeValue]:
@@ -159,28 +163,29 @@ def derive_batch(inputs: BatchInputs) -> dict[str, SizeValue]:
     agents no rollout.
     """
     values: dict[str, SizeValue] = dict(vars(inputs))
-    for name, row in FORMULAS.items():
+    table = formulas(inputs.forward_unit)
+    for name, row in table.items():
         if not row.condition or _compiled(row.condition)(values):
             values[name] = _compiled(row.text)(values)
-    return {name: values[name] for name in FORMULAS if name in values}
+    return {name: values[name] for name in table if name in values}
 
 
 def size(inputs: BatchInputs, name: str) -> int:
     """Compute one whole number of the table, and only what it follows from."""
     values: dict[str, SizeValue] = dict(vars(inputs))
-    for row in _rows_behind(name):
+    for row in _rows_behind(name, inputs.forward_unit):
         values[row.name] = _compiled(row.text)(values)
     return int(values[name] or 0)
 
 
 @cache
-def _rows_behind(name: str) -> tuple[Formula, ...]:
+def _rows_behind(name: str, forward_unit: str) -> tuple[Formula, ...]:
     """Return the rows that a value follows from, its own last."""
-    needed = {name}
-    for row in reversed(FORMULAS.values()):
+    needed, rows = {name}, tuple(formulas(forward_unit).values())
+    for row in reversed(rows):
         if row.name in needed:
             needed |= {node.id for node in ast.walk(ast.parse(row.text)) if isinstance(node, ast.Name)}
-    return tuple(row for row in FORMULAS.values() if row.name in needed)
+    return tuple(row for row in rows if row.name in needed)
 
 
 _Evaluate = Callable[[Mapping[str, SizeValue]], SizeValue]

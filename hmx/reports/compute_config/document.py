@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from hmx.config.fields import FIELDS
 from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import count, data_size, duration
 from hmx.reports.bench.document import speed_blocks
-from hmx.reports.compute_config.derived import FORMULAS
+from hmx.reports.compute_config.derived import Formula, formulas
 from hmx.reports.compute_config.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
-from hmx.reports.compute_config.inputs import INPUT_FIELDS, Scalar
+from hmx.reports.compute_config.inputs import INPUT_FIELDS, BatchInputs, Scalar, TrainerInputs
 from hmx.runs.memory_parts import Memory
 
 _KEY_SIZES = (
-    "num_envs", "num_agents", "total_agents", "segments", "bptt_horizon", "segments_per_agent",
-    "stored_agent_steps", "rollout_collected_agent_steps", "num_minibatches", "samples_per_update",
-    "gradient_updates_per_batch", "mean_reuse", "epochs_if_collected",
+    "num_workers", "async_factor", "target_batch_size", "batch_size_envs", "num_envs", "envs_per_worker", "num_agents",
+    "total_agents", "segments", "bptt_horizon", "segments_per_agent", "stored_agent_steps",
+    "rollout_collected_agent_steps", "num_minibatches", "samples_per_update", "gradient_updates_per_batch",
+    "mean_reuse", "epochs_if_collected",
 )  # fmt: skip
 """Values of the short report."""
 
@@ -31,14 +34,19 @@ _TRAINER_LABELS = {
 }
 
 _NOT_FOR_TRAINERS = {
-    "target_batch_size", "target_batch_size_raw", "floor_applied", "batch_size_envs", "envs_per_worker",
-    "agents_per_forward", "agents_per_worker", "workers_per_batch", "free_idx_seed", "free_idx", "total_epochs",
+    "target_batch_size", "target_batch_size_raw", "floor_applied", "free_idx_seed", "free_idx", "total_epochs",
     "total_epochs_ceil", "total_epochs_world", "gradient_updates_total", "usable_transitions",
     "global_agent_steps_per_epoch", "expected_coverage_independent_minibatches", "rollout_recvs",
     "rollout_collected_agent_steps", "rollout_overshoot_ratio", "epochs_if_collected", "rollout_mixed_rows",
-    "num_workers", "async_factor", "world_size", "forward_pass_minibatch_target_size", "obs_width", "obs_height",
+    "world_size", "obs_width", "obs_height",
 }  # fmt: skip
-"""Values that `hmx train` does not have: workers that take turns, a circular buffer, sequences drawn independently."""
+"""Values that `hmx train` does not have: a circular buffer, sequences drawn independently."""
+
+_OF_WORKERS = {
+    "num_workers", "async_factor", "forward_pass_minibatch_target_size", "batch_size_envs", "envs_per_worker",
+    "agents_per_forward", "agents_per_worker", "workers_per_batch",
+}  # fmt: skip
+"""Values of environments that worker processes step."""
 
 _ACCOUNTS = (
     ("steps per environment | per agent", "steps_per_env_seed", "agent_steps_per_agent"),
@@ -75,21 +83,29 @@ def problem_text(problem: SizesProblem) -> str:
     return f"{problem.code}: {problem.message}{f'; try {ways}' if ways else ''}"
 
 
-def document(found: SizesFindings, full: bool = False, explain: bool = False) -> Document:
-    """Build the report on one configuration."""
-    return Document(f"Sizes of {found.source}", tuple(_blocks(found, full or explain, explain)))
+def document(found: SizesFindings, full: bool = False, explain: bool = False, errors: bool = False) -> Document:
+    """Build the report on one configuration; `errors` lists its errors, whose values are marked in any case."""
+    return Document(f"Sizes of {found.source}", tuple(_blocks(found, full or explain, explain, errors)))
 
 
-def _blocks(found: SizesFindings, full: bool, explain: bool) -> Iterator[Block]:
-    yield Paragraph(headline(found), "strong")
+def _blocks(found: SizesFindings, full: bool, explain: bool, errors: bool) -> Iterator[Block]:
+    if found.valid:
+        yield Paragraph(headline(found), "strong")
+    else:
+        yield Paragraph(f"Refused: {', '.join(dict.fromkeys(found.codes['errors']))}.", "bad")
     yield from (Paragraph(f"Note: {note}.", "faint") for note in found.notes)
+    if errors and found.errors:
+        yield Heading("Errors", 2)
+        yield from (Paragraph(problem_text(error), "bad") for error in found.errors)
     if found.warnings:
         yield Heading("Warnings", 2)
     yield from (Paragraph(problem_text(warning), "warning") for warning in found.warnings)
-    if full:
+    if full and found.derived:
         yield from _all_values(found, explain)
     else:
         yield _key_values(found)
+        if found.derived and not found.trainer:
+            yield _accounts(found)
     if found.memory:
         yield _memory(found.memory, found.gpu_memory_bytes, full, explain)
     if full:
@@ -121,44 +137,77 @@ def headline(found: SizesFindings) -> str:
 
 def _all_values(found: SizesFindings, explain: bool) -> Iterator[Block]:
     yield _values(found, "Inputs", list(INPUT_FIELDS))
-    for group in dict.fromkeys(row.group for row in FORMULAS.values() if row.group != "memory"):
+    table = _formulas(found)
+    for group in dict.fromkeys(row.group for row in table.values() if row.group != "memory"):
         if group == "agent steps":
             yield _accounts(found)
         # the memory has its own table, and sizes with a minimum of 2 differ from the others only if it applies
-        names = [row.name for row in FORMULAS.values() if row.group == group and row.name[-6:] != "_fixed"]
-        if (table := _values(found, group.capitalize(), names, explain)).rows:
-            yield table
+        names = [row.name for row in table.values() if row.group == group and row.name[-6:] != "_fixed"]
+        if (values := _values(found, group.capitalize(), names, explain)).rows:
+            yield values
     if found.train:
         yield _values(found, "Run", list(_TRAINER_LABELS))
+    if others := [name for name in _marks(found) if name not in {**found.input, **(found.derived or {})}]:
+        yield _values(found, "Other keys", others)
+
+
+def _formulas(found: SizesFindings) -> Mapping[str, Formula]:
+    return formulas((TrainerInputs if found.trainer else BatchInputs).forward_unit)
 
 
 def _all(found: SizesFindings) -> dict[str, Scalar]:
-    """Return the values by name, without those that `hmx train` does not have."""
+    """Return the values by name, without those that `hmx train` does not have, and with all that errors name."""
     train = found.train._asdict() if found.train else {}
     values = {**train, **found.input, **(found.derived or {})}
-    hidden = _NOT_FOR_TRAINERS if found.trainer else set()
-    return {name: value for name, value in values.items() if name not in hidden}
+    hidden = (_NOT_FOR_TRAINERS if found.trainer else set()) | (set() if found.workers else _OF_WORKERS)
+    others = {name: value for error in found.errors for name, value in error.values.items()}
+    marks = {name: values.get(name, others.get(name)) for name in _marks(found)}
+    return {**marks, **{name: value for name, value in values.items() if name not in hidden}}
+
+
+def _marks(found: SizesFindings) -> dict[str, str]:
+    """Return the codes of the errors that each value is part of.
+
+    These are the values whose numbers the error lists or, if it lists none, those that its message names.
+    """
+    known, marks = {**found.input, **(found.derived or {})}, defaultdict[str, list[str]](list)
+    for error in found.errors:
+        keys = [str(error.values["field"])] if "field" in error.values else list(error.values)
+        # a key of the configuration stands for the input of the same name
+        names = [next((name for name in (key, key.rpartition(".")[2]) if name in known), key) for key in keys]
+        listed = [name for name in names if name in known or "." in name]
+        for name in listed or [word for word in re.findall(r"[a-z_]+", error.message) if word in known]:
+            marks[name].append(error.code)
+    return {name: ", ".join(dict.fromkeys(codes)) for name, codes in marks.items()}
 
 
 def _key_values(found: SizesFindings) -> Table:
-    values, rows = _all(found), []
-    for name in (*_KEY_SIZES, *list(_TRAINER_LABELS)[:3]):
-        if name in values and (name, values[name]) != ("num_agents", 1):
+    values, marks, rows = _all(found), _marks(found), []
+    names = [*_KEY_SIZES, *list(_TRAINER_LABELS)[:3]]
+    for name in dict.fromkeys([*(names if found.derived else found.input), *marks]):
+        if name in values and (name in marks or (name, values[name]) != ("num_agents", 1)):
             label, _, _ = _label(name)[0].partition(";")
-            rows.append(Row((label, Cell(count(values[name]), values[name]), Cell(name, tone="faint"))))
-    return Table((_LEFT, Column(""), Column("", "left", 1)), tuple(rows))
+            number, mark = Cell(count(values[name]), values[name]), marks.get(name, "")
+            cells: tuple[Cell | str, ...] = (label, number, Cell(name, tone="faint"), *([mark] if marks else []))
+            rows.append(Row(cells, "bad" if mark else "plain"))
+    return Table((_LEFT, Column(""), Column("", "left", 1), *([_LEFT] if marks else [])), tuple(rows))
 
 
 def _values(found: SizesFindings, title: str, names: Sequence[str], explain: bool = False) -> Table:
-    """Return a table of the existing values; given inputs are emphasised."""
-    values, rows = _all(found), []
+    """Return a table of the existing values; given inputs are emphasised, and those that errors name are marked."""
+    values, marks, rows = _all(found), _marks(found), []
     for name in names:
         if name in values:
             label, unit = _label(name)
-            last = _explained(name, {**found.input, **(found.derived or {})}) if explain else Cell(label, tone="faint")
-            cells = (name, Cell(count(values[name]), values[name]), Cell(unit, tone="faint"), last)
-            rows.append(Row(cells, "strong" if name in found.given else "plain"))
-    columns = (_LEFT, Column(""), Column("", "left", 1), Column("", "left", 0 if explain else 2))
+            last = Cell(label, tone="faint")
+            if explain and name in (table := _formulas(found)):
+                last = _explained(table[name], {**found.input, **(found.derived or {})})
+            number = Cell(count(values[name]), values[name])
+            mark = [marks.get(name, "")] if marks else []
+            cells: tuple[Cell | str, ...] = (name, number, Cell(unit, tone="faint"), *mark, last)
+            rows.append(Row(cells, "bad" if name in marks else "strong" if name in found.given else "plain"))
+    marking = [_LEFT] if marks else []
+    columns = (_LEFT, Column(""), Column("", "left", 1), *marking, Column("", "left", 0 if explain else 2))
     return Table(columns, tuple(rows), title)
 
 
@@ -168,11 +217,13 @@ def _label(name: str) -> tuple[str, str]:
         return metadata["doc"], metadata["unit"]
     if name in _TRAINER_LABELS:
         return _TRAINER_LABELS[name]
-    return FORMULAS[name].label, FORMULAS[name].unit
+    if name in FIELDS:
+        return FIELDS[name].doc, FIELDS[name].unit
+    row = formulas()[name]
+    return row.label, row.unit
 
 
-def _explained(name: str, values: Mapping[str, Scalar]) -> Cell:
-    row = FORMULAS[name]
+def _explained(row: Formula, values: Mapping[str, Scalar]) -> Cell:
     filled = fill(row.text, values)
     forms = [f"= {row.text}"] + ([f"= {filled}"] if filled != row.text else [])
     return Cell(" ".join(forms) + (f" ({row.remark})" if row.remark else ""), tone="faint")
@@ -252,8 +303,10 @@ def _wall_clock(clock: WallClock) -> Table:
 
 def values_table(found: SizesFindings) -> Table:
     """Return every value of one configuration, a row each, for CSV."""
-    rows = [("inputs", name, value, _label(name)[1]) for name, value in found.input.items()]
-    rows += [(FORMULAS[name].group, name, value, FORMULAS[name].unit) for name, value in (found.derived or {}).items()]
+    rows: list[tuple[Scalar, ...]] = [("errors", error.code, error.message, "") for error in found.errors]
+    rows += [("inputs", name, value, _label(name)[1]) for name, value in found.input.items()]
+    derived, table = found.derived or {}, formulas()
+    rows += [(row.group, name, derived[name], row.unit) for name, row in table.items() if name in derived]
     if found.memory:
         rows += [("memory estimate", part.key, part.bytes, "bytes") for part in found.memory.parts]
         rows.append(("memory estimate", "total_bytes", found.memory.total_bytes, "bytes"))
@@ -282,7 +335,7 @@ def sweep_document(found: SweepFindings) -> Document:
 
 def sweep_table(found: SweepFindings) -> Table:
     """Return every value of a sweep, a row per value of the swept input, for CSV."""
-    names = [name for name in FORMULAS if any(name in (each.derived or {}) for each in found.results)]
+    names = [name for name in formulas() if any(name in (each.derived or {}) for each in found.results)]
     rows = [
         (
             *(each.input[name] for name in INPUT_FIELDS),

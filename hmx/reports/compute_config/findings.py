@@ -78,6 +78,7 @@ class SizesFindings:
     valid: bool
     source: str
     trainer: bool  # from a configuration of `hmx train`, whose stricter rules apply
+    workers: bool  # whether worker processes step the environments
     input: Mapping[str, Scalar]
     given: tuple[str, ...] = field(metadata={"json": False})  # inputs set by options
     derived: Mapping[str, SizeValue] | None

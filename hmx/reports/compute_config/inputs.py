@@ -45,12 +45,20 @@ class BatchInputs:
     shortest_horizon: ClassVar[int] = 2
     """Steps of the shortest sequence that can be learned from: the last step needs the value of the next one."""
 
+    forward_unit: ClassVar[str] = "num_workers"
+    """Formula of the number of environments that a forward pass holds whole multiples of."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerInputs(BatchInputs):
-    """Inputs for `hmx train`, which evaluates the state after each sequence and so can learn from a single step."""
+    """Inputs for `hmx train`.
+
+    It evaluates the state after each sequence, and so can learn from a single step. A forward pass holds the
+    environments of one group of workers, whatever their number in each worker.
+    """
 
     shortest_horizon: ClassVar[int] = 1
+    forward_unit: ClassVar[str] = "max(1, num_workers // async_factor)"
 
 
 INPUT_FIELDS = {f.name: f for f in dataclasses.fields(BatchInputs)}

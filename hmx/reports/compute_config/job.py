@@ -23,7 +23,15 @@ from hmx.reports.compute_config import findings
 from hmx.reports.compute_config.cautions import batch_warnings, low_use
 from hmx.reports.compute_config.derived import derive_batch, size
 from hmx.reports.compute_config.fit import batch_fits, exact_fit, fit_text, is_exact
-from hmx.reports.compute_config.inputs import DEFAULTS, BatchInputs, TrainerInputs, json_value, read_inputs, violation
+from hmx.reports.compute_config.inputs import (
+    DEFAULTS,
+    BatchInputs,
+    Scalar,
+    TrainerInputs,
+    json_value,
+    read_inputs,
+    violation,
+)
 from hmx.reports.compute_config.metta_memory import buffer_memory
 from hmx.reports.compute_config.repairs import batch_problems, suggestions
 from hmx.reports.compute_config.request import SizesRequest
@@ -49,7 +57,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     inputs, problems = (None, read) if isinstance(read, list) else (read, [])
     cfg = None
     if trainer is not None:
-        cfg, more = check_trainer(trainer, inputs, changed=bool(given))
+        cfg, more = check_trainer(source, trainer, inputs, changed=bool(given) and bool(source.inputs))
         problems = [*problems, *more]
         inputs = inputs if source.inputs else None
     elif inputs is not None:
@@ -68,7 +76,8 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         valid=not problems,
         source=source.name,
         trainer=trainer is not None,
-        input={name: json_value(value) for name, value in {**DEFAULTS, **values}.items()},
+        workers=source.workers,
+        input=_shown_inputs(source, values),
         given=tuple(given),
         derived=derived,
         train=derive(cfg) if cfg and not problems else None,
@@ -93,8 +102,7 @@ def sweep_sizes(
     source: SizesSource, given: Mapping[str, object], sweep: str, request: SizesRequest
 ) -> findings.SweepFindings:
     """Compute the sizes for each value of one input, see `compute_sizes`; `sweep` is text such as `num_agents=3,24`."""
-    name, _, listed = sweep.partition("=")
-    field = name.strip().removeprefix("--").replace("-", "_")
+    field, listed = swept_input(sweep), sweep.partition("=")[2]
     values = [typed_number(part) for part in listed.split(",")] if listed.strip() else []
     if field not in DEFAULTS:
         near = nearest(field, DEFAULTS)
@@ -106,6 +114,11 @@ def sweep_sizes(
         raise HmxError(f"cannot sweep {field}: it is also given", f"leave out --{field.replace('_', '-')}")
     results = tuple(compute_sizes(source, {**given, field: value}, request) for value in values)
     return findings.SweepFindings(sweep=field, results=results)
+
+
+def swept_input(sweep: str) -> str:
+    """Return the name of the input in text such as `--num-agents=3,24`."""
+    return sweep.partition("=")[0].strip().removeprefix("--").replace("-", "_")
 
 
 def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
@@ -190,7 +203,7 @@ def _over_memory(
     def smaller(field: str, below: Callable[[int], int]) -> int:
         def needed(value: int) -> int:
             changed = replace(inputs, **{field: value})
-            cfg = config_of(changed, source.trainer) if source.trainer is not None else None
+            cfg = config_of(changed, source.trainer, source.workers) if source.trainer is not None else None
             less, _ = _memory(source, changed, cfg, request)
             return less.total_bytes if less is not None else limit + 1
 
@@ -220,7 +233,17 @@ def _wall_clock(inputs: BatchInputs, derived: Mapping[str, object], speeds: Sequ
     )
 
 
-def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) -> tuple[Config | None, list[Problem]]:
+def _shown_inputs(source: SizesSource, values: Mapping[str, object]) -> dict[str, Scalar]:
+    """Return the inputs as given; those of a configuration that has none, the keys that they would follow from."""
+    if source.trainer is not None and not source.inputs:
+        configured = values_of(source.trainer)
+        return {key: json_value(configured[key]) for key in configured if key in SIZE_KEYS}
+    return {name: json_value(value) for name, value in {**DEFAULTS, **values}.items()}
+
+
+def check_trainer(
+    source: SizesSource, trainer: Config, inputs: BatchInputs | None, changed: bool
+) -> tuple[Config | None, list[Problem]]:
     """Return the configuration of `hmx train` with these inputs, and all its problems.
 
     `inputs` are None if some cannot be read; `changed` says whether options override those of `trainer`.
@@ -237,9 +260,9 @@ def check_trainer(trainer: Config, inputs: BatchInputs | None, changed: bool) ->
     if not broken and exact_fit(inputs):
         broken = [_no_fit(inputs)]
     if broken:
-        fixes = _fixes(broken, inputs, trainer)
+        fixes = _fixes(broken, inputs, source, trainer)
         return None, [*(p._replace(fixes=fixes) for p in broken), *others]
-    cfg = config_of(inputs, trainer)
+    cfg = config_of(inputs, trainer, source.workers)
     return cfg, _problems(cfg)
 
 
@@ -264,7 +287,9 @@ def _problems(cfg: Config) -> list[Problem]:
     return [_translated("E", values, problem) for problem in known_problems(cfg)]
 
 
-def _fixes(broken: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple[tuple[str, object], ...]:
+def _fixes(
+    broken: list[Problem], inputs: BatchInputs, source: SizesSource, trainer: Config
+) -> tuple[tuple[str, object], ...]:
     """Return those repairs that fit exactly and that `hmx train` accepts too."""
     tried = [pair for problem in broken for pair in problem.fixes]
 
@@ -272,7 +297,8 @@ def _fixes(broken: list[Problem], inputs: BatchInputs, trainer: Config) -> tuple
         changed = replace(inputs, **{field: value})  # type: ignore[arg-type]  # fixes of sizes are whole numbers
         if not is_exact(changed):
             return False
-        return not any(SIZE_KEYS.intersection(p.values) for p in _problems(config_of(changed, trainer)))
+        cfg = config_of(changed, trainer, source.workers)
+        return not any(SIZE_KEYS.intersection(p.values) for p in _problems(cfg))
 
     return tuple(pair for pair in dict.fromkeys(tried) if runs(*pair))
 
@@ -283,7 +309,7 @@ def _no_fit(inputs: BatchInputs) -> Problem:
         f"the {sequences:,} sequences of batch_size {inputs.batch_size:,} cannot be split among {agents:,} agents: "
         f"remainder {sequences % agents:,}; {fit_text(inputs)}"
     )
-    values = {"segments": sequences, "remainder": sequences % agents}
+    values = {"segments": sequences, "total_agents": agents, "remainder": sequences % agents}
     return violation("E_NO_EXACT_FIT", message, values, batch_fits(inputs))
 
 

@@ -6,25 +6,32 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hmx.config.fields import FIELDS
 from hmx.config.schema import Config, EnvConfig
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import known_problems
 from hmx.registry.derive import Derived, derive
+from hmx.registry.environments import find_environment
 from hmx.registry.load import Loaded, load, read_file
+from hmx.registry.workers import worker_plan
 from hmx.reports.compute_config.trainer import inputs_of
 from hmx.runs.memory_parts import Memory
 
 METTA = "metta"
 """The preset whose inputs are those of the Metta training equations, and whose hyperparameters go with them."""
 
+EQUATIONS = "the Metta training equations"
+"""The source if inputs are named, and no configuration."""
+
 DEFAULTS = "hmx train"
+ENV_KEY = "env.id"
 TABLE = "batch"
 
 SIZE_KEYS = {
-    "env.num_envs", "env.num_agents", "algo.num_steps", "ppo.bptt_horizon", "ppo.num_minibatches",
-    "ppo.update_epochs", "run.total_steps",
+    "env.num_envs", "env.num_agents", "env.num_workers", "env.envs_per_worker", "env.async_factor",
+    "algo.num_steps", "ppo.bptt_horizon", "ppo.num_minibatches", "ppo.update_epochs", "run.total_steps",
 }  # fmt: skip
 """The keys of a configuration of `hmx train` that the inputs determine."""
 
@@ -37,6 +44,7 @@ class SizesSource:
     inputs: Mapping[str, object]  # missing ones take their defaults
     trainer: Config | None  # configuration of `hmx train` that the inputs come from, if any
     hypers: Config  # only its hyperparameters, environment and network count
+    workers: bool = False  # whether worker processes step the environments
     memory: Callable[[Config], Memory | None] | None = None  # of configurations of `hmx train`
     notes: tuple[str, ...] = ()
 
@@ -47,13 +55,22 @@ def read_source(
     run: str | Path | None = None,
     sets: Iterable[str] = (),
     flags: Mapping[str, object] | None = None,
+    named: Iterable[str] = (),
 ) -> SizesSource:
-    """Read the named source, or what `hmx train` runs by default; refuse algorithms other than PPO.
+    """Read the named source; refuse algorithms that replay.
 
-    `config` is a file of `hmx train`, or one with a table `[batch]` of inputs. `sets` and `flags` are options of
-    `hmx train`, see `hmx.registry.load.load`.
+    Without a run, a file, a preset or an environment it is what `hmx train` runs by default or, if any input is
+    named, the Metta training equations.
+
+    Args:
+        preset: Name of a preset; `metta` stands for the equations.
+        config: File of `hmx train`, or one with a table `[batch]` of inputs.
+        run: Name or path of a run.
+        sets: Options of `hmx train` as `KEY=VALUE`, see `hmx.registry.load.load`.
+        flags: Options of `hmx train` by key.
+        named: Names of the inputs that will override those of the source.
     """
-    sets = tuple(sets)
+    sets, flags, named = tuple(sets), flags or {}, tuple(named)
     if run is not None:
         for option, value in (("--preset", preset), ("--config", config)):
             if value is not None:
@@ -64,21 +81,36 @@ def read_source(
     file = None if config is None else Path(config)
     table = None if file is None else _table(file)
     name = " and ".join([f"preset {preset}"] * (preset is not None) + [str(file)] * (file is not None))
-    equations = (preset == METTA and file is None) or (table is not None and preset in (None, METTA))
+    by_name = bool(named) and preset is None and file is None and not _names_environment(sets, flags)
+    equations = by_name or (preset == METTA and file is None) or (table is not None and preset in (None, METTA))
     if not equations:
         trained = None if table is not None else file
         loaded = load(preset=preset, file=trained, sets=sets, flags=flags, check=False)
         source = _of_trainer(name or DEFAULTS, loaded)
     else:
         if sets or flags:
-            raise HmxError(
-                "cannot combine options of hmx train with the Metta training equations, which have other sizes",
-                "leave out --preset metta, or give sizes such as --num-agents and --batch-size",
-            )
+            raise _mixed(name, named, sets, flags)
         hypers = load(preset=METTA, environ={}, check=False).config
         notes = (_relation(derive(hypers), hypers.env, hypers.ppo.num_minibatches),) if preset else ()
-        source = SizesSource(name=name, inputs={}, trainer=None, hypers=hypers, notes=notes)
+        if by_name:
+            notes = ("hmx compute-config without these inputs, or with --env, sizes hmx train",)
+        source = SizesSource(name=name or EQUATIONS, inputs={}, trainer=None, hypers=hypers, workers=True, notes=notes)
     return replace(source, inputs={**source.inputs, **(table or {})})
+
+
+def _names_environment(sets: Iterable[str], flags: Mapping[str, object]) -> bool:
+    return ENV_KEY in flags or any(text.partition("=")[0].strip() == ENV_KEY for text in sets)
+
+
+def _mixed(name: str, named: Iterable[str], sets: Iterable[str], flags: Mapping[str, object]) -> HmxError:
+    """Return the error about inputs of the equations beside options of `hmx train`, which have other sizes."""
+    trained = ", ".join([*(FIELDS[key].flag for key in flags), *(f"--set {text}" for text in sets)])
+    inputs = ", ".join(f"--{each.replace('_', '-')}" for each in named)
+    if name:
+        message = f"cannot combine {trained} of hmx train with {name}, which has the sizes of {EQUATIONS}"
+        return HmxError(message, f"leave out {trained}, or give sizes such as --num-agents and --batch-size")
+    message = f"cannot combine {inputs}, of {EQUATIONS}, with {trained}, of hmx train"
+    return HmxError(message, f"leave out {trained} for the equations, or name an environment with --env for hmx train")
 
 
 def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
@@ -96,8 +128,32 @@ def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
         )
     cfg, notes = entry.scale(cfg, loaded.origins)
     broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
-    inputs = {} if SIZE_KEYS & broken else vars(inputs_of(cfg))
-    return SizesSource(name=name, inputs=inputs, trainer=cfg, hypers=cfg, memory=_ask_memory, notes=tuple(notes))
+    if SIZE_KEYS & broken:
+        return SizesSource(name=name, inputs={}, trainer=cfg, hypers=cfg, notes=tuple(notes))
+    plan = worker_plan(cfg.env) if _has_workers(cfg) else None
+    if plan is not None and not entry.simulators:  # it steps copies, all in one forward pass
+        plan = plan._replace(num_groups=1)
+    return SizesSource(
+        name=name,
+        inputs=vars(inputs_of(cfg, plan)),
+        trainer=cfg,
+        hypers=cfg,
+        workers=plan is not None,
+        memory=_ask_memory,
+        notes=tuple(notes),
+    )
+
+
+def _has_workers(cfg: Config) -> bool:
+    """Return whether worker processes step the environment; code of a user that cannot be built has none."""
+    if (entry := find_environment(cfg.env.id)) is not None:
+        return entry.stepped_by == "workers"
+    from hmx.envs.registry import make_env  # imports JAX
+
+    try:
+        return make_env(cfg.env, cfg.reward).spec.simulator is not None
+    except HmxError:
+        return False
 
 
 def _ask_memory(cfg: Config) -> Memory | None:

@@ -12,7 +12,7 @@ from hmx.config.schema import Config
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
 from hmx.reports.compute_config.cautions import batch_warnings, low_use
-from hmx.reports.compute_config.derived import FORMULAS, derive_batch, size
+from hmx.reports.compute_config.derived import derive_batch, formulas, size
 from hmx.reports.compute_config.fit import batch_fits, exact_fit, is_exact
 from hmx.reports.compute_config.inputs import DEFAULTS, INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs, read_inputs
 from hmx.reports.compute_config.repairs import batch_problems, holds, suggestions
@@ -115,7 +115,7 @@ def test_a_horizon_of_one_step_is_refused_except_for_the_trainer():
     assert codes(batch_problems(BatchInputs(bptt_horizon=1))) == ["E_HORIZON_TOO_SHORT"]
     inputs = TrainerInputs(bptt_horizon=1)
     assert batch_problems(inputs) == []
-    uneven = replace(inputs, num_agents=24, minibatch_size=1024)
+    uneven = replace(inputs, num_agents=24, minibatch_size=1024, num_workers=1, async_factor=1)
     assert batch_warnings(uneven)[-1].fixes == (("batch_size", 522_240),)
     broken = replace(inputs, minibatch_size=16_385)
     fixes = batch_problems(broken)[0].fixes
@@ -260,12 +260,13 @@ def test_a_forward_pass_far_below_its_target_is_noted():
 
 def test_formulas_are_valid_python():
     """A second evaluation of the texts, by Python itself."""
+    table = formulas()
     for name in COMPUTED:
         case = CASES[name]
         known = {**case["input"], **case["derived"], "max": max, "ceil_div": lambda a, b: -(-a // b)}
         for key, value in case["derived"].items():
-            assert eval(FORMULAS[key].text, {"__builtins__": {}}, known) == value, key
-            assert not FORMULAS[key].condition or eval(FORMULAS[key].condition, {"__builtins__": {}}, known)
+            assert eval(table[key].text, {"__builtins__": {}}, known) == value, key
+            assert not table[key].condition or eval(table[key].condition, {"__builtins__": {}}, known)
 
 
 def test_single_size_equals_the_value_of_the_table():
@@ -275,8 +276,8 @@ def test_single_size_equals_the_value_of_the_table():
 
 
 def test_formulas_have_labels_and_units():
-    assert all(row.label for row in FORMULAS.values())
-    assert [name for name, row in FORMULAS.items() if not row.unit] == ["floor_applied", "exact_fit"]
+    assert all(row.label for row in formulas().values())
+    assert [name for name, row in formulas().items() if not row.unit] == ["floor_applied", "exact_fit"]
 
 
 @pytest.mark.parametrize(
