@@ -119,6 +119,15 @@ def intact(folder: Path, update: int, run_id: str = "") -> Path:
     if path not in known:
         names = ", ".join(p.name for p in known) or "none"
         raise HmxError(f"there is no checkpoint {path}", f"checkpoints there: {names}", ExitCode.ARTEFACT)
+    return checked(path, run_id)
+
+
+def checked(path: Path, run_id: str = "") -> Path:
+    """Return the path of a checkpoint whose files all have their SHA-256.
+
+    Raises:
+        HmxError: it is damaged or of another run (exit code 3).
+    """
     if found := faults(path, run_id=run_id):
         hint = "give another checkpoint, or none to use the newest intact one"
         raise HmxError(f"checkpoint {path} is damaged: {'; '.join(found[:2])}", hint, ExitCode.ARTEFACT)

@@ -168,6 +168,8 @@ class Source(NamedTuple):
 
     def updates(self) -> list[int]:
         """Return the updates of all complete checkpoints, oldest first."""
+        if self.update is not None and _is_checkpoint(self.folder):
+            return [self.update]
         return [int(path.name) for path in records.complete(self.checkpoints)]
 
     def state(self, session: Session, update: int | None) -> tuple[TrainState, int, list[str]]:
@@ -180,6 +182,8 @@ class Source(NamedTuple):
         if self.paths is not None:
             restored = restore_policy(session, self.paths, wanted)
             return restored.state, restored.update, restored.warnings
+        if wanted is not None and wanted == self.update and _is_checkpoint(self.folder):
+            return checkpoint.restore(records.checked(self.folder), session.abstract), wanted, []
         path = _pick(self.folder, wanted)
         return checkpoint.restore(path, session.abstract), int(path.name), []
 
@@ -193,8 +197,10 @@ def find(path: str | Path, root: str | Path = DEFAULT_ROOT) -> Source:
     given = Path(path).expanduser()
     if not _is_run(given) and given.is_dir():
         folder = given.resolve()
-        if (folder / records.MANIFEST).is_file() and folder.name.isdigit():
+        if _is_checkpoint(folder) and folder.name.isdigit():
             return _source(folder.parent, folder)
+        if _is_checkpoint(folder):  # a copy under another name
+            return Source(_configuration(folder), folder, None, records.read_manifest(folder).update)
         if records.listing(folder):
             return _source(folder, None)
     paths = find_policy(path, root)
@@ -202,7 +208,11 @@ def find(path: str | Path, root: str | Path = DEFAULT_ROOT) -> Source:
 
 
 def _is_run(folder: Path) -> bool:
-    return (folder / CONFIG).is_file() and not (folder / records.MANIFEST).is_file()
+    return (folder / CONFIG).is_file() and not _is_checkpoint(folder)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return (folder / records.MANIFEST).is_file()
 
 
 def _source(folder: Path, chosen: Path | None) -> Source:
@@ -211,11 +221,16 @@ def _source(folder: Path, chosen: Path | None) -> Source:
     if folder.name == CHECKPOINTS and _is_run(folder.parent):
         paths = find_run(folder.parent)
         return Source(frozen.read_config(paths), paths.folder, paths, update)
-    copy = (chosen or _pick(folder, None)) / CONFIG
+    return Source(_configuration(chosen or _pick(folder, None)), folder, None, update)
+
+
+def _configuration(folder: Path) -> Config:
+    """Return the configuration that a checkpoint contains."""
+    copy = folder / CONFIG
     if not copy.is_file():
-        message = f"checkpoint {copy.parent} contains no {CONFIG}"
+        message = f"checkpoint {folder} contains no {CONFIG}"
         raise HmxError(message, "give the folder of its run", ExitCode.ARTEFACT)
-    return Source(load(file=copy, environ={}, check=False).config, folder, None, update)
+    return load(file=copy, environ={}, check=False).config
 
 
 def _pick(folder: Path, update: int | None) -> Path:

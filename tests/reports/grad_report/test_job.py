@@ -102,9 +102,10 @@ def test_coefficients_belong_to_the_next_update(whole: GradFindings) -> None:
 def test_run_folder_of_checkpoints_and_checkpoint_give_one_report(
     whole: GradFindings, trained: Path, tmp_path: Path
 ) -> None:
-    """A checkpoint carries its configuration, so it can be moved away from its run."""
+    """A checkpoint carries its configuration, so it can be moved away from its run and renamed."""
     shutil.copytree(trained / "checkpoints", tmp_path / "ckpt")
-    for path in (trained, trained / "checkpoints" / "6", tmp_path / "ckpt"):
+    shutil.copytree(trained / "checkpoints" / "6", tmp_path / "best")
+    for path in (trained, trained / "checkpoints" / "6", tmp_path / "ckpt", tmp_path / "best"):
         assert printed(grad_report(path, request())) == printed(whole)
     found = grad_report(tmp_path / "ckpt" / "6", request(checkpoint=4, compare=str(trained)))
     assert printed(found) == printed(whole, 1)
