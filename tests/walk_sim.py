@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import subprocess
 import time
@@ -114,6 +115,8 @@ class Walk:
             ctypes.string_at(0)
         if fault == "hang":
             time.sleep(1000)
+        if fault == "loop in C":  # which never lets another thread of the process run
+            sum(itertools.repeat(0))
         if fault == "nan reward":
             reward = float("nan")
         if fault == "outside":

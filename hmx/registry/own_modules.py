@@ -142,6 +142,13 @@ def is_installed(file: Path) -> bool:
     return any(file.is_relative_to(Path(root).resolve()) for root in roots)
 
 
+def is_here(place: str) -> bool:
+    """Return whether an entry of a module path is the current folder, in whatever form."""
+    with contextlib.suppress(OSError, ValueError):  # the folder was deleted; or no path
+        return os.path.realpath(place or os.curdir) == os.path.realpath(os.curdir)
+    return not place
+
+
 def import_file(path: Path, name: str, check: Check) -> ModuleType:
     """Import a file under a name of its own."""
     spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path), check))

@@ -7,20 +7,13 @@ actions belong to environments.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
-import signal
-import socket
-import struct
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,17 +25,13 @@ from hmx.simulators import channel
 from hmx.simulators.channel import Message
 from hmx.simulators.checks import SimulatorChecks, findings_from
 from hmx.simulators.layout import Shared, make_memory, shared
+from hmx.simulators.process import Guard, WorkerProcess, module_path, without_here
 from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import Facts, facts_from
 from hmx.simulators.worker import INSIDE, WorkerTask
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from hmx.simulators.worker import boot; boot()"
 _GRACE = 2.0  # seconds that a worker has to close its simulators
 _MAX_PRINTED = 1 << 20  # bytes that a worker prints before they are dropped
-_CPU_CLOCK = 2  # of a process on Linux: these bits, below its complemented number (clock_getcpuclockid)
-_CRASH = "Fatal Python error"  # of Python's faulthandler
-_TIMEVAL = struct.Struct("@ll")  # of the C library: seconds and microseconds
-_SHOWN = 5  # lines of what a worker printed before it died
 _FAILED = ExitCode.CHECK_FAILED
 
 
@@ -55,73 +44,6 @@ class Printed(NamedTuple):
 
     worker: int
     line: str
-
-
-class _Process:
-    """One worker process, and the connection to it."""
-
-    def __init__(self, number: int, memory: int | None, environ: Mapping[str, str]) -> None:
-        self.number = number
-        self.link, theirs = socket.socketpair()
-        end, lifeline = os.pipe()
-        self._lifeline = os.fdopen(lifeline, "wb")  # at whose end the process ends at once
-        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        handles = [theirs.fileno(), end, *([] if memory is None else [memory])]
-        arguments = [*map(str, handles[:2]), "-1" if memory is None else str(memory), json.dumps(sys.path)]
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *arguments],
-                pass_fds=handles,
-                stdin=subprocess.DEVNULL,
-                stdout=self.output,
-                stderr=self.output,
-                env=dict(environ),
-                start_new_session=True,  # so that Ctrl-C reaches the trainer alone
-            )
-        finally:
-            theirs.close()
-            os.close(end)
-
-    def close(self) -> None:
-        """Close the connection, at which the process closes its simulators and ends by itself."""
-        self.link.close()
-
-    def limit(self, seconds: float) -> None:
-        """Limit the time that an answer may take; 0 for no limit.
-
-        The system measures it. `settimeout` would cost another system call per message.
-        """
-        self.link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL.pack(*divmod(round(seconds * 1e6), 10**6)))
-
-    def end(self, seconds: float) -> int | None:
-        """Wait for the process, or kill it if it takes longer, kill what it started, and return its exit status."""
-        try:
-            self.process.wait(max(seconds, 0.0))
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        status = self.process.wait()
-        with contextlib.suppress(OSError):  # nothing else is left in its group
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self._lifeline.close()
-        return status
-
-    def cpu_seconds(self) -> float:
-        """Return its processor time; 0 where the system does not tell that of another process."""
-        clock = (~self.process.pid << 3) | _CPU_CLOCK
-        try:
-            return time.clock_gettime(clock)
-        except (OSError, OverflowError):
-            return 0.0
-
-    def tail(self) -> str:
-        """Return the last lines that it printed, or the first ones about a crash."""
-        size = os.fstat(self.output.fileno()).st_size
-        self.output.seek(max(size - 8192, 0))
-        text = self.output.read().decode(errors="replace")
-        crash = text.find(_CRASH)
-        lines = [line for line in text[max(crash, 0) :].splitlines() if line.strip()]
-        shown = lines[:_SHOWN] if crash >= 0 else lines[-_SHOWN:]
-        return "".join(f"\n  {quoted(line, 200)}" for line in shown)
 
 
 class WorkerPool:
@@ -153,7 +75,8 @@ class WorkerPool:
     ) -> None:
         self.recipe, self.plan = recipe, plan
         self._timeout = timeout
-        self._processes: list[_Process] = []
+        self._processes: list[WorkerProcess] = []
+        self._guard: Guard | None = None
         self._warned = False
         self.at: Shared
         try:
@@ -182,8 +105,11 @@ class WorkerPool:
         try:
             if facts is not None and memory is not None:
                 self.at = shared(memory, facts, num_envs)
+            self._guard = Guard()
+            path = module_path(bool(self.recipe.reference))
             for i in range(self.plan.num_workers):
-                self._processes.append(_Process(i, memory, environ))
+                self._processes.append(WorkerProcess(i, memory, environ, path))
+                self._guard.watch(self._processes[-1])
         except OSError as error:
             message = f"cannot start worker {len(self._processes)}: {error.strerror or error}"
             raise HmxError(message, "--set env.num_workers=1") from error
@@ -208,6 +134,9 @@ class WorkerPool:
             process.end(end - time.monotonic())
             process.output.close()
         self._processes = []
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
 
     def reset(self, only: Sequence[int] | None = None) -> None:
         """Start the episodes whose numbers are in `at.number`, in all environments or `only` these."""
@@ -284,10 +213,10 @@ class WorkerPool:
         """Return the processor time of all workers; 0 where the system does not tell."""
         return sum(process.cpu_seconds() for process in self._processes)
 
-    def _of(self, env: int) -> _Process:
+    def _of(self, env: int) -> WorkerProcess:
         return self._processes[env // self.plan.envs_per_worker]
 
-    def _ask(self, process: _Process, body: dict[str, Any], payload: bytes = b"") -> Message:
+    def _ask(self, process: WorkerProcess, body: dict[str, Any], payload: bytes = b"") -> Message:
         try:
             channel.send(process.link, channel.MESSAGE, body, payload)
         except OSError:
@@ -303,7 +232,7 @@ class WorkerPool:
                 self._died(process)
         return [self._answer(process) for process in self._processes]
 
-    def _answer(self, process: _Process) -> Message:
+    def _answer(self, process: WorkerProcess) -> Message:
         try:
             message = channel.receive(process.link)
         except BlockingIOError:  # of the limit
@@ -316,7 +245,7 @@ class WorkerPool:
             self._died(process)
         return message
 
-    def _failed(self, process: _Process, message: Message) -> NoReturn:
+    def _failed(self, process: WorkerProcess, message: Message) -> NoReturn:
         body, env_id = message.body, self.recipe.env_id
         self.close()
         if body["exit_code"]:  # an error of the user that names its cause
@@ -326,7 +255,7 @@ class WorkerPool:
         text = f"cannot run {env_id}: worker {process.number}, environment {body['env']}: {body['message']}"
         raise SimulatorFailed(text, f"hmx check-env {shlex.quote(env_id)} looks for such errors", _FAILED)
 
-    def _hung(self, process: _Process) -> NoReturn:
+    def _hung(self, process: WorkerProcess) -> NoReturn:
         if process.process.poll() is not None:  # a process that it started holds the connection open
             self._died(process)
         process.process.kill()
@@ -334,7 +263,7 @@ class WorkerPool:
         message = f"cannot run {self._named(process)} has not answered for {self._timeout:g} s"
         raise SimulatorFailed(message, "raise env.worker_timeout if a step or a reset may take longer", _FAILED)
 
-    def _died(self, process: _Process) -> NoReturn:
+    def _died(self, process: WorkerProcess) -> NoReturn:
         process.close()
         status = process.end(_GRACE)
         tail = process.tail()
@@ -346,7 +275,7 @@ class WorkerPool:
             message, hint or f"hmx check-env {shlex.quote(self.recipe.env_id)} looks for its errors", _FAILED
         )
 
-    def _named(self, process: _Process) -> str:
+    def _named(self, process: WorkerProcess) -> str:
         first = process.number * self.plan.envs_per_worker
         last = first + self.plan.envs_per_worker - 1
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
@@ -371,7 +300,7 @@ def child_environment() -> dict[str, str]:
         message = "cannot train in a worker process: the file of the simulator trains when it is imported"
         raise HmxError(message, 'call hmx.train under `if __name__ == "__main__":`')
     threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    return {**threads, **os.environ, INSIDE: "1"}
+    return {**threads, **without_here(os.environ), INSIDE: "1"}
 
 
 def measure(recipe: Recipe, timeout: float) -> Facts:

@@ -13,7 +13,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -48,22 +47,13 @@ class WorkerTask(NamedTuple):
     render_mode: str | None = None
 
 
-def main(link: int, lifeline: int, memory: int) -> None:
+def main(link: int, memory: int) -> None:
     """Serve the trainer over the descriptors given, until the other end is closed."""
     faulthandler.enable(all_threads=False)
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)  # the trainer decides when to stop
-    threading.Thread(target=_leave_with_trainer, args=(lifeline,), daemon=True).start()
     with socket.socket(fileno=link) as connection:
         _Worker(connection, memory).serve()
-
-
-def _leave_with_trainer(lifeline: int) -> None:
-    """End the process, and those that it started, when the trainer has ended, even within a step that takes forever."""
-    os.read(lifeline, 1)
-    with contextlib.suppress(OSError):
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(0)
 
 
 class _Worker:
@@ -218,5 +208,5 @@ class _Worker:
 
 def boot() -> None:
     """Start from the arguments of the command line, which the trainer gives."""
-    link, lifeline, memory = map(int, sys.argv[1:4])
-    main(link, lifeline, memory)
+    link, memory = map(int, sys.argv[1:3])
+    main(link, memory)

@@ -136,26 +136,60 @@ def test_a_process_that_a_simulator_started_ends_with_its_worker(open_pool):
         time.sleep(0.05)
 
 
-def test_workers_end_with_the_process_that_started_them(tmp_path):
-    """The descriptors that they watch are closed by the system, also after a SIGKILL."""
-    script = f"""
-import os, sys
-sys.path[:] = {sys.path!r}
+TRAINER = """
+import os, signal, sys
+sys.path[:] = {path!r}
 from simulators.conftest import recipe
 from hmx.registry.workers import ALONE
 from hmx.simulators.pool import WorkerPool, measure
-made = recipe(fault="hang")
+made = recipe(fault={fault!r})
 pool = WorkerPool(made, measure(made, 60.0), ALONE, seed=0, stream=0, timeout=60.0)
 pool.reset()
-pool.send(0)
-print(pool._processes[0].process.pid, flush=True)
+pids = [pool._processes[0].process.pid]
+if {fault!r} == "process":
+    pids.append(int(pool.printed().line))
+else:
+    pool.send(0)
+print(*pids, flush=True)
+if {stopped}:
+    os.kill(pids[0], signal.SIGSTOP)
+if {forked} and os.fork() == 0:  # it holds all descriptors of this process open
+    os.close(1)
+    signal.pause()
 os.kill(os.getpid(), 9)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == -9, done.stderr
-    pid = int(done.stdout)
-    while is_running(pid):
-        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("fault", "stopped", "forked"),
+    [
+        ("hang", False, False),
+        ("loop in C", False, False),
+        ("hang", True, False),
+        ("process", False, False),
+        ("process", True, False),
+        ("loop in C", False, True),
+    ],
+)
+def test_workers_and_what_they_started_end_with_a_killed_trainer(fault, stopped, forked):
+    script = TRAINER.format(path=sys.path, fault=fault, stopped=stopped, forked=forked)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as trainer:
+        pids = [*map(int, trainer.stdout.readline().split())]
+        assert trainer.wait() == -9 and len(pids) == 1 + (fault == "process")
+        while any(map(is_running, pids)):
+            time.sleep(0.05)
+        if forked:
+            os.killpg(trainer.pid, 9)
+
+
+def test_the_guard_of_a_pool_ends_with_it(open_pool):
+    pool = open_pool(2, 1)
+    guard = pool._guard._process
+    assert guard.poll() is None
+    pool.close()
+    assert guard.poll() == 0
 
 
 def test_a_second_instance_with_other_spaces_is_refused():
