@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+
+# `python -m` puts the current folder first on the path. The command `hmx` does not: a `json.py` there is not its own.
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] in ("", os.path.abspath("")):
+    del sys.path[0]
 
 # OpenBLAS reads this when NumPy or SciPy loads it. Its threads busy-wait for each other: while a compilation or another
 # program uses the cores, the QR decompositions of the initial weights take seconds instead of milliseconds. The number

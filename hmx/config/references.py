@@ -1,4 +1,4 @@
-"""References to code of the user: `./file.py`, `./file.py:function` or `package.module:function`."""
+"""References to code: `./file.py`, `./file.py:function`, `package.module:function` or `gymnasium/package.module:Id`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 FUNCTION = "make"
 """The function that a reference names by default."""
+
+GYMNASIUM = "gymnasium/"
+"""Before an id of Gymnasium, which may start with a module that registers it."""
 
 
 class CodeReference(NamedTuple):
@@ -22,8 +25,16 @@ def is_reference(text: str) -> bool:
     return text.endswith(".py") or (bool(colon) and (target.endswith(".py") or "/" not in target))
 
 
+def names_code(text: str) -> bool:
+    """Return whether a value names something to import: code of the user, or a module before an id of Gymnasium."""
+    return is_reference(text) or (text.startswith(GYMNASIUM) and ":" in text)
+
+
 def parse(text: str) -> CodeReference:
-    """Split a reference into target and function."""
+    """Split a reference into target and function, or into the module and the rest of an id of Gymnasium."""
+    if names_code(text) and not is_reference(text):
+        module, _, name = text.removeprefix(GYMNASIUM).rpartition(":")
+        return CodeReference(module, name)
     target, _, function = text.rpartition(":") if ":" in text else (text, "", "")
     return CodeReference(target, function or FUNCTION)
 

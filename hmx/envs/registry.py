@@ -54,6 +54,8 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
     else:
         limited = replace(cfg, max_steps=entry.step_limit(cfg.max_steps))
         built = Built(imported(entry.make)(*entry.arguments(limited, weights)), cfg)
+        if built.env.spec.simulator is not None:
+            built = built._replace(cfg=replace(cfg, sha256=built.env.spec.simulator.recipe.sha256))
     return built._replace(env=repeated(built.env, cfg.action_repeat))
 
 

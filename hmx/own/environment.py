@@ -34,7 +34,7 @@ from hmx.errors import HmxError, counted, nearest
 from hmx.own.simulator import simulated
 from hmx.registry.environments import EnvSource, clashes
 from hmx.registry.own_options import DATACLASS, pairs, read_options, with_options
-from hmx.registry.user_code import allow, explaining, open_module, several_owners, sha256
+from hmx.registry.user_code import allow, explaining, open_module, reference_of, several_owners, sha256
 from hmx.simulators.recipe import Recipe, close, find_maker, is_simulator, is_simulator_class
 
 Theirs = Any  # a module, function or object of the user's
@@ -51,7 +51,7 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
     if source.origin == "package" and (claims := clashes(source.id)):
         raise several_owners(source.id, "env.id", claims)
     reference = f"{source.target}:{source.attribute}" if source.origin == "package" else cfg.id
-    if source.origin == "package":  # installed, so trusted
+    if source.origin == "package" and not reference_of(source.id, "env.id"):  # installed, so trusted
         allow(reference, "env.id")
     module, path = open_module(reference, "env.id", cfg.sha256)
     maker = find_maker(module, source.attribute)

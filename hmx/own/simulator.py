@@ -18,6 +18,7 @@ from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource,
 from hmx.errors import HmxError
 from hmx.own.copies import copied
 from hmx.registry.observations import policy_only, value_only
+from hmx.registry.user_code import check_code, reference_of
 from hmx.simulators.pool import measure
 from hmx.simulators.recipe import Recipe
 from hmx.types import Array, Key, Timestep
@@ -27,14 +28,16 @@ def make_gymnasium(cfg: EnvConfig) -> Env:
     """Build `gymnasium/NAME`, with the id of Gymnasium as the name.
 
     Raises:
-        HmxError: the extra or a package of the environment is missing, there is no such environment, or its spaces
-            cannot be used.
+        HmxError: the extra or a package of the environment is missing, there is no such environment, its module may
+            not run, or its spaces cannot be used.
     """
+    reference = reference_of(cfg.id, "env.id")
+    digest = check_code(reference, "env.id", cfg.sha256) if reference else ""
     with needed("gymnasium"):  # asked here, since starting a worker takes longer
         if find_spec("gymnasium") is None:
             raise ModuleNotFoundError(name="gymnasium")
     name = cfg.id.partition("/")[2]
-    return simulated(Recipe(cfg.id, name=name, max_steps=cfg.max_steps), cfg)
+    return simulated(Recipe(cfg.id, name, reference, sha256=digest, max_steps=cfg.max_steps), cfg)
 
 
 def simulated(recipe: Recipe, cfg: EnvConfig) -> Env:

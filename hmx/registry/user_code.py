@@ -1,6 +1,7 @@
 """Code of the user that a configuration names: its file, permission to run it, and its import.
 
-A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function.
+A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function. The
+module of `gymnasium/package.module:Id`, and a package that only the current folder has, are code of the user too.
 
 A run folder may come from a stranger, and its run.toml names code. Code runs only if the user named it on this command
 line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content. Modules
@@ -15,7 +16,6 @@ import hashlib
 import importlib
 import importlib.machinery
 import inspect
-import json
 import os
 import sys
 import traceback
@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 from hmx.config.fields import OWN_SECTIONS, own_key, replace, values_of
 from hmx.config.files import read_plain, words
-from hmx.config.references import FUNCTION, is_reference, parse
-from hmx.config.schema import ALGORITHMS, Config, OwnOptions
+from hmx.config.references import FUNCTION, is_reference, names_code, parse
+from hmx.config.schema import ALGORITHMS, ENV_IDS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
-from hmx.registry.own_modules import OwnModules, import_file, is_installed
+from hmx.registry.own_modules import OwnModules, import_file, is_here, is_installed
 from hmx.registry.own_options import Options, declared, pairs, read_options, with_options
+from hmx.registry.trust_store import remember, remembered
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -63,6 +64,20 @@ class CodeChanged(HmxError):
         words = f"{path} has changed since the run began: SHA-256 {before[:12]} became {now[:12]}{lines}"
         super().__init__(words, f"restore the file, or use it as it is now: {ACCEPT_FLAG}")
         self.path, self.before, self.now = path, before, now
+
+
+def reference_of(name: str, key: str) -> str:
+    """Return the reference to the code that a name runs; empty if only hmx and installed packages run.
+
+    Python searches the current folder in a notebook. A package whose entry points are found there is not installed.
+    """
+    if names_code(name):
+        return name
+    if key not in GROUPS or "/" in name or name in (*ENV_IDS, *ALGORITHMS):
+        return ""
+    points = [point for point in registered(key) if point.name == name and point.dist is not None]
+    here = [point for point in points if is_here(str(point.dist and point.dist.locate_file("")))]
+    return f"{here[0].module}:{here[0].attr}" if here else ""
 
 
 def code_file(text: str, key: str) -> Path:
@@ -101,7 +116,8 @@ def file_of(thing: object) -> Path:
 def sha256(text: str, key: str) -> str:
     """Compute the SHA-256 of the file of a reference, as 64 hex digits; "" without a readable file."""
     with contextlib.suppress(HmxError, OSError, ValueError):
-        return _digest(code_file(text, key)) if is_reference(text) else ""
+        reference = reference_of(text, key)
+        return _digest(code_file(reference, key)) if reference else ""
     return ""
 
 
@@ -111,9 +127,9 @@ def _digest(path: Path) -> str:
 
 def check_unchanged(text: str, key: str, before: str) -> None:
     """Raise a CodeChanged if the file of a reference has another digest than `before`, if that is known."""
-    now = sha256(text, key)
-    if before and now not in ("", before) and not Permissions.accept_change:
-        raise CodeChanged(code_file(text, key), before, now)
+    now = sha256(text, key) if before else ""
+    if now not in ("", before) and not Permissions.accept_change:
+        raise CodeChanged(code_file(reference_of(text, key), key), before, now)
 
 
 def hashes_of(values: Mapping[str, Any]) -> dict[str, str]:
@@ -129,7 +145,7 @@ _allowed: list[list[str]] = []  # [path, SHA-256]
 def allow(text: str, key: str) -> None:
     """Allow the code of a reference to run, since the user named it; it is remembered by path and content."""
     if digest := sha256(text, key):
-        _remember([str(code_file(text, key)), digest])
+        _remember([str(code_file(reference_of(text, key), key)), digest])
 
 
 @contextlib.contextmanager
@@ -148,7 +164,7 @@ def check_allowed(path: Path, digest: str) -> None:
     pair = [str(path), digest]
     if Permissions.trust:
         _remember(pair)
-    elif pair not in _allowed and pair not in _remembered():
+    elif pair not in _allowed and pair not in remembered():
         why = "a run or a file names or imports it, but you have not trusted its code"
         raise HmxError(f"cannot run {quoted(str(path), _LONGEST)}: {why}", _READ_IT)
 
@@ -175,30 +191,10 @@ def permit(given: Mapping[str, Any]) -> None:
     Permissions.trust, Permissions.accept_change = given["trust"], given["accept_change"]
 
 
-def _store() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "hmx" / "trusted-code.json"
-
-
-def _remembered() -> list[list[str]]:
-    try:
-        found = json.loads(_store().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return []
-    return found if isinstance(found, list) else []
-
-
 def _remember(pair: list[str]) -> None:
-    if pair in _allowed:
-        return
-    _allowed.append(pair)
-    known, store = _remembered(), _store()
-    if pair not in known:
-        with contextlib.suppress(OSError):  # it asks again next time
-            store.parent.mkdir(parents=True, exist_ok=True)
-            temporary = store.with_name(f".{store.name}.{os.getpid()}")
-            temporary.write_text(json.dumps([*known, pair], indent=0), encoding="utf-8")
-            os.replace(temporary, store)
+    if pair not in _allowed:
+        _allowed.append(pair)
+        remember(pair)
 
 
 # Loading
@@ -266,28 +262,58 @@ def load_module(text: str, key: str) -> ModuleType:
 
     `key` is that of the configuration, one of `WHAT`. An error has the user's part of the traceback.
     """
-    path, what = code_file(text, key), f"cannot load {WHAT[key]} {quoted(text)}"
-    try:
-        digest = _digest(path)
-    except OSError as problem:
-        raise HmxError(f"{what}: {words(problem)}", "give a file of Python code") from None
-    check_allowed(path, digest)
+    path, digest = _checked(text, key)
     at = (str(path), digest)
     if at not in _modules:
-        with explaining(path, what):
+        with explaining(path, f"cannot load {WHAT[key]} {quoted(text)}"), _beside(path, digest, parse(text).target):
             _modules[at] = _import(path, digest, parse(text).target)
     return _modules[at]
 
 
-def _import(path: Path, digest: str, target: str) -> ModuleType:
-    """Import a trusted file, or the module `target` that it contains."""
+def check_code(text: str, key: str, before: str) -> str:
+    """Refuse the code of a reference where `load_registering` would, without an import; return its SHA-256."""
+    check_unchanged(text, key, before)
+    return _checked(text, key)[1]
+
+
+@contextlib.contextmanager
+def load_registering(text: str, key: str, before: str) -> Iterator[None]:
+    """Import a module that registers something under names; what these name can be imported inside the block.
+
+    Arguments and errors are those of `open_module`.
+    """
+    check_unchanged(text, key, before)
+    load_module(text, key)
+    with _beside(*_checked(text, key), parse(text).target):
+        yield
+
+
+def _checked(text: str, key: str) -> tuple[Path, str]:
+    """Return the file of a reference and its digest; refuse a file that may not run."""
+    path = code_file(text, key)
+    try:
+        digest = _digest(path)
+    except OSError as problem:
+        message = f"cannot load {WHAT[key]} {quoted(text)}: {words(problem)}"
+        raise HmxError(message, "give a file of Python code") from None
+    check_allowed(path, digest)
+    return path, digest
+
+
+def _beside(path: Path, digest: str, target: str) -> contextlib.AbstractContextManager[None]:
+    """Make what lies in the folder or package of a trusted file importable, unless it is installed."""
     named = [str(path), digest] in _allowed
     if target.endswith(".py"):
-        with _own_modules.beside(path.parent, named):
-            return import_file(path, f"hmx_user_{digest[:16]}", check_allowed)
+        return _own_modules.beside(path.parent, named)
     packages = target.count(".") + (path.stem == "__init__")
-    with contextlib.nullcontext() if is_installed(path) else _own_modules.beside(path.parents[packages], named):
-        return importlib.import_module(target)  # noqa: TID251 - only of a trusted reference
+    return contextlib.nullcontext() if is_installed(path) else _own_modules.beside(path.parents[packages], named)
+
+
+def _import(path: Path, digest: str, target: str) -> ModuleType:
+    """Import a trusted file, or the module `target` that it contains."""
+    if target.endswith(".py"):
+        return import_file(path, f"hmx_user_{digest[:16]}", check_allowed)
+    return importlib.import_module(target)  # noqa: TID251 - only of a trusted reference
 
 
 def build(name: str, key: str, *arguments: Any, my: OwnOptions = ()) -> Any:
@@ -361,8 +387,8 @@ def several_owners(name: str, key: str, claims: Iterable[str]) -> HmxError:
 
 def find(name: str, key: str) -> Callable[..., Any]:
     """Return the function that a reference names, or that an installed package registered under a name."""
-    if is_reference(name):
-        return load(name, key)
+    if reference := reference_of(name, key):
+        return load(reference, key)
     points = [point for point in registered(key) if point.name == name]
     if not points:
         raise HmxError(f"there is no {WHAT[key]} {quoted(name)}", f"packages add them as entry points of {GROUPS[key]}")

@@ -19,6 +19,7 @@ from hmx.algos.types import Algorithm, TrainState
 from hmx.config import codec
 from hmx.config.fields import replace, values_of
 from hmx.config.files import Unreadable, read_plain
+from hmx.config.references import names_code
 from hmx.config.schema import Config, EnvConfig, RunConfig
 from hmx.config.textfile import quoted
 from hmx.envs.protocol import Env, EnvSpec, playable
@@ -189,7 +190,7 @@ def make_session(cfg: Config, env: Env, programs: Programs | None = None) -> Ses
 def environment_facts(env: EnvConfig) -> dict[str, str]:
     """Return the entry of meta.json for an environment of the user's: its id, path and SHA-256."""
     source = find_source(env.id)
-    if source is None or not source.own or not env.sha256:
+    if source is None or not (source.own or names_code(env.id)) or not env.sha256:
         return {}
     reference = env.id if source.origin != "package" else f"{source.target}:{source.attribute}"
     return {"id": env.id, "path": str(code_file(reference, "env.id")), "sha256": env.sha256}

@@ -20,11 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-import hmx
 from hmx.config.textfile import quoted
 from hmx.registry.own_modules import is_here
 
-_PROGRAMS = Path(__file__).parent
+_PROGRAMS = Path(__file__).parent  # of which two folders up is that of hmx
 _CPU_CLOCK = 2  # of a process on Linux: these bits, below its complemented number (clock_getcpuclockid)
 _CRASH = "Fatal Python error"  # of Python's faulthandler
 _TIMEVAL = struct.Struct("@ll")  # of the C library: seconds and microseconds
@@ -42,7 +41,7 @@ def module_path(own_code: bool) -> ModulePath:
     """
     places = [place for place in sys.path if not is_here(place)]
     last = own_code and len(places) < len(sys.path)
-    return places, os.path.realpath(os.curdir), last or is_here(str(Path(hmx.__file__).parents[1]))
+    return places, os.path.realpath(os.curdir), last or is_here(str(_PROGRAMS.parents[1]))
 
 
 def without_here(environ: Mapping[str, str]) -> dict[str, str]:

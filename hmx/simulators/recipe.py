@@ -13,7 +13,7 @@ from hmx.config.references import FUNCTION
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
 from hmx.registry.own_options import DATACLASS, read_options, with_options
-from hmx.registry.user_code import explaining, open_module
+from hmx.registry.user_code import explaining, load_registering, open_module
 
 Theirs = Any  # code of a user, or what it returns
 
@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
 
     env_id: str  # as the configuration names it
     name: str = ""  # id in Gymnasium; empty for code of the user
-    reference: str = ""  # `./file.py` or `package.module:make`
+    reference: str = ""  # `./file.py`, `package.module:make`, or the id with the module that registers it
     attribute: str = ""  # class or function; empty for the one in the file
     my: tuple[tuple[str, Any], ...] = ()  # options of that code
     sha256: str = ""  # of its file
@@ -58,9 +58,13 @@ def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
     with needed("gymnasium"):
         import gymnasium
     given = {} if render_mode is None else {"render_mode": render_mode}
+    registered = (
+        load_registering(recipe.reference, "env.id", recipe.sha256) if recipe.reference else contextlib.nullcontext()
+    )
     try:
         # our own check of steps replaces that of Gymnasium, which costs a tenth of a step
-        return gymnasium.make(recipe.name, disable_env_checker=True, **given)
+        with registered:
+            return gymnasium.make(recipe.name, disable_env_checker=True, **given)
     except gymnasium.error.DependencyNotInstalled as error:
         raise HmxError(f"{recipe.env_id} needs a package that is not installed: {_line(error)}", _install()) from None
     except ModuleNotFoundError as error:  # of a package that stands before a colon
@@ -70,8 +74,10 @@ def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
         hint = f"name the package that has it before a colon, such as gymnasium/ale_py:{recipe.name}"
         raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {_line(error)}", hint) from None
     except gymnasium.error.UnregisteredEnv as error:
-        near = nearest(recipe.name, list(gymnasium.registry))
-        hint = f"did you mean gymnasium/{near}?" if near else "import gymnasium; gymnasium.pprint_registry() lists them"
+        module, colon, name = recipe.name.rpartition(":")
+        near = nearest(name, list(gymnasium.registry))
+        hint = "import gymnasium; gymnasium.pprint_registry() lists them"
+        hint = f"did you mean gymnasium/{module}{colon}{near}?" if near else hint
         raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {_line(error)}", hint) from None
     except gymnasium.error.Error as error:
         raise HmxError(f"cannot make {recipe.env_id}: {_line(error)}", GUIDE) from None
