@@ -29,6 +29,7 @@ class HmxError(Exception):
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
+        message = shortened(message)  # of which a part may come from a file, or from code of the user
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -78,3 +79,12 @@ def counted(count: int, thing: str) -> str:
 def one_line(error: object, length: int = 300) -> str:
     """Return the message of an error on one line of at most `length` characters; its class if it has none."""
     return " ".join(str(error).split())[:length] or type(error).__name__
+
+
+def shortened(text: str, longest: int = 10_000) -> str:
+    """Return a text, or its first and last lines if it has more than `longest` characters."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    first, last = text[:half].rpartition("\n")[0] or text[:half], text[-half:].partition("\n")[2] or text[-half:]
+    return f"{first}\n  ... {counted(len(text) - len(first) - len(last), 'character')} left out ...\n{last}"

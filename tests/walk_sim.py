@@ -106,6 +106,8 @@ class Walk:
         fault = self.options.fault
         if fault == "raise":
             raise ValueError("the engine is broken")
+        if fault == "raise a long text":
+            raise ValueError("the first line\n" + "word " * 10**6 + "\nthe last line")
         if fault == "die":
             os.kill(os.getpid(), 9)
         if fault == "leave a child":  # which holds the connection of this worker open

@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from hmx.config.textfile import printable, quoted
-from hmx.errors import ExitCode, HmxError, nearest
+from hmx.errors import ExitCode, HmxError, nearest, one_line
 from hmx.registry import user_code
 
 # Hints for file errors that reach the boundary without a message of their own.
@@ -158,7 +158,7 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
         say("error", f"cannot {place}: {os.strerror(error.errno)}", _DISK.get(error.errno, _OTHER_DISK))
         _silence()
         return int(ExitCode.ARTEFACT)
-    summary = " ".join(f"{type(error).__name__}: {error}".split())
+    summary = one_line(f"{type(error).__name__}: {error}", 2000)
     if debug:
         sys.stderr.write(_traceback(error))
     say("error", f"unexpected {summary}", "" if debug else f"{_crash_report(error, words)}; --debug shows it here")

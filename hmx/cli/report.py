@@ -11,7 +11,7 @@ from hmx.cli.options import Quiet, argument, switch, with_options
 from hmx.cli.output import STDOUT, Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, one_line
 from hmx.render.blocks import opening
 from hmx.reports.report.request import ReportOptions, ReportRequest
 
@@ -108,7 +108,7 @@ def write_page(run: Path) -> Path | None:
         file = default_page(findings)
         write_report(file, page(document(findings)))
     except Exception as problem:  # the run is complete without its page
-        message = problem.message if isinstance(problem, HmxError) else f"{type(problem).__name__}: {problem}"
+        message = problem.message if isinstance(problem, HmxError) else one_line(f"{type(problem).__name__}: {problem}")
         say(
             "warning",
             f"the page of the run was not written: {message}",

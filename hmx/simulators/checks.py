@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hmx.errors import shortened
 from hmx.simulators.branching import reseed
 from hmx.simulators.episode import CHECKING, Simulation, episode_seed
 from hmx.simulators.observations import Broken
@@ -156,7 +157,7 @@ def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorC
     try:
         trace = play.run(steps)
     except Broken as problem:
-        return SimulatorChecks({**play.problems, "interface": str(problem)}, {})
+        return SimulatorChecks({**play.problems, "interface": shortened(str(problem), 1000)}, {})
     problems |= play.problems
     differing = _differing(trace, _repeat(one, trace, seed))
     if differing is None:

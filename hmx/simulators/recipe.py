@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hmx.config.extras import needed
 from hmx.config.references import FUNCTION
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, nearest
+from hmx.errors import HmxError, nearest, one_line
 from hmx.registry.own_options import DATACLASS, read_options, with_options
 from hmx.registry.user_code import explaining, load_registering, open_module
 
@@ -66,29 +66,27 @@ def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
         with registered:
             return gymnasium.make(recipe.name, disable_env_checker=True, **given)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise HmxError(f"{recipe.env_id} needs a package that is not installed: {_line(error)}", _install()) from None
+        raise HmxError(
+            f"{recipe.env_id} needs a package that is not installed: {one_line(error)}", _install()
+        ) from None
     except ModuleNotFoundError as error:  # of a package that stands before a colon
-        message = f"{recipe.env_id} needs a package that is not installed: {_line(error)}"
+        message = f"{recipe.env_id} needs a package that is not installed: {one_line(error)}"
         raise HmxError(message, "install the package that stands before the colon") from None
     except gymnasium.error.NamespaceNotFound as error:
         hint = f"name the package that has it before a colon, such as gymnasium/ale_py:{recipe.name}"
-        raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {_line(error)}", hint) from None
+        raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {one_line(error)}", hint) from None
     except gymnasium.error.UnregisteredEnv as error:
         module, colon, name = recipe.name.rpartition(":")
         near = nearest(name, list(gymnasium.registry))
         hint = "import gymnasium; gymnasium.pprint_registry() lists them"
         hint = f"did you mean gymnasium/{module}{colon}{near}?" if near else hint
-        raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {_line(error)}", hint) from None
+        raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {one_line(error)}", hint) from None
     except gymnasium.error.Error as error:
-        raise HmxError(f"cannot make {recipe.env_id}: {_line(error)}", GUIDE) from None
+        raise HmxError(f"cannot make {recipe.env_id}: {one_line(error)}", GUIDE) from None
 
 
 def _install() -> str:
     return 'pip install "gymnasium[box2d,mujoco]", or the extra of Gymnasium that the message names'
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def is_simulator(thing: Theirs) -> bool:

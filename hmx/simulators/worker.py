@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hmx.errors import HmxError
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError, shortened
 from hmx.registry import user_code
 from hmx.simulators import branching, channel, checks, recipe
 from hmx.simulators.episode import Simulation, episode_seed, same_form
@@ -32,6 +33,7 @@ INSIDE = "HMX_SIMULATOR_WORKER"
 """Variable of the environment that is set in a worker."""
 
 _FRAMES = 8  # lines of a traceback that are sent
+_LONGEST = 2000  # characters of an error, and of a line
 _HERE = os.path.dirname(__file__)
 
 
@@ -93,8 +95,12 @@ class _Worker:
         if isinstance(error, HmxError):
             return {"env": self.busy, "message": error.message, "hint": error.hint, "exit_code": int(error.exit_code)}
         frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_HERE)]
-        lines = [f"  {f.filename}:{f.lineno}, in {f.name}: {(f.line or '').strip()}" for f in frames[-_FRAMES:]]
-        text = " ".join(str(error).split())
+        lines = [
+            quoted(f"  {f.filename}:{f.lineno}, in {f.name}: {(f.line or '').strip()}", _LONGEST)
+            for f in frames[-_FRAMES:]
+        ]
+        text = str(error).strip()
+        text = " ".join(text.split()) if len(text) <= _LONGEST else shortened(text, _LONGEST)
         what = text if isinstance(error, Broken) else f"{type(error).__name__}: {text}"
         return {"env": self.busy, "message": "\n".join([what, *lines]), "hint": "", "exit_code": 0}
 

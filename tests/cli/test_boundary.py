@@ -34,6 +34,16 @@ def test_errors_of_the_user_carry_their_exit_code(hmx, monkeypatch, code):
     assert result.stdout == ""
 
 
+def test_a_long_error_is_shown_by_its_first_and_last_lines(hmx, monkeypatch):
+    text = "the first line\n" + "a line of a file\n" * 10**6 + "the last line"
+    fail_with(monkeypatch, HmxError(text))
+    shown = hmx("evaluate", "x").stderr
+    assert shown.startswith("error: the first line\na line of a file\n") and "\nthe last line\n" in shown
+    assert "characters left out" in shown and len(shown) < 11_000
+    fail_with(monkeypatch, RuntimeError(text))
+    assert len(hmx("evaluate", "x").stderr) < 3000
+
+
 def test_an_error_without_a_hint_names_the_help_of_its_command_if_the_usage_is_wrong(hmx, monkeypatch):
     fail_with(monkeypatch, HmxError("no"))
     assert hmx("evaluate", "x").stderr == "error: no\n\nhint: hmx evaluate --help lists the options\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from hmx.config import references
 from hmx.errors import HmxError
-from hmx.registry import user_code
+from hmx.registry import trust_store, user_code
 from hmx.registry.load import load
 
 KEY = "net.kind"
@@ -131,3 +133,28 @@ def test_a_reference_names_a_file_or_a_module(text: str, code: bool) -> None:
 def test_names_that_are_neither_known_nor_code_are_refused() -> None:
     with pytest.raises(HmxError, match="is not one of auto, mlp, cells, cnn, or a file of your own"):
         load(sets=["net.kind=mpl"], environ={})
+
+
+ADDING = """
+import sys
+from hmx.registry.trust_store import remember
+print(flush=True)
+input()
+for i in range(20):
+    remember([f"{sys.argv[1]}/{i}.py", "0" * 64])
+"""
+
+
+def test_processes_that_trust_code_at_the_same_time_lose_no_entry() -> None:
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen([sys.executable, "-P", "-c", ADDING, str(i)], stdin=pipe, stdout=pipe) for i in range(6)
+    ]
+    for process in processes:  # which then begin together
+        process.stdout.readline()
+    for process in processes:
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+    assert sorted(trust_store.remembered()) == sorted([f"{i}/{j}.py", "0" * 64] for i in range(6) for j in range(20))

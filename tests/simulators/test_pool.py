@@ -109,6 +109,16 @@ def test_a_failure_names_worker_and_environment_and_leaves_no_process(open_pool,
     assert not any(map(is_running, pids))
 
 
+def test_of_a_long_error_the_first_and_last_lines_are_shown(open_pool):
+    pool = open_pool(1, 1, fault="raise a long text")
+    pool.reset()
+    pool.send(0)
+    words = r"(?s)ValueError: the first line\n.*\nthe last line\n.*in _broken"
+    with pytest.raises(SimulatorFailed, match=words) as failed:
+        pool.wait(0)
+    assert "... 5,000,002 characters left out ..." in failed.value.message and len(failed.value.message) < 4000
+
+
 def test_what_a_simulator_prints_is_kept_and_reported_once(open_pool, capfd):
     pool = open_pool(1, 1, fault="print")
     pool.reset()

@@ -14,7 +14,7 @@ import numpy as np
 from hmx.envs.checks import problems
 from hmx.envs.checks.problems import Walk, agrees, any_action, difference, keys_of, play, with_start
 from hmx.envs.protocol import Env, EnvState, take
-from hmx.errors import HmxError
+from hmx.errors import HmxError, shortened
 from hmx.types import Array, Key, Timestep
 
 CheckName = Literal[
@@ -302,7 +302,7 @@ def _unequal(what: str, got: object, wanted: object, tolerance: float = 0.0) -> 
 
 def _summary(error: BaseException) -> str:
     """Return the first line of an error and the line of code that raised it."""
-    text = str(error).strip().partition("\n")[0]
+    text = shortened(str(error).strip().partition("\n")[0], 1000)
     return f"{type(error).__name__}: {text}{_line(error)}"
 
 
