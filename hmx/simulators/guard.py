@@ -8,16 +8,23 @@ number of the worker's process group. The pool writes `end` when it has ended th
 import os
 import select
 import signal
+import sys
 
 _POLL = 1.0  # seconds; a process that the trainer forked may hold the pipe open
 
 
-def _watch() -> None:
-    trainer, text = os.getppid(), b""
-    while os.getppid() == trainer:
-        if not select.select([0], [], [], _POLL)[0]:
+def _watch(trainer: int) -> None:
+    text = b""
+    os.set_blocking(0, False)
+    while True:
+        gone = os.getppid() != trainer
+        select.select([0], [], [], 0.0 if gone else _POLL)
+        try:
+            some = os.read(0, 4096)
+        except BlockingIOError:
+            if gone:
+                break
             continue
-        some = os.read(0, 4096)
         if not some:
             break
         text += some
@@ -31,4 +38,4 @@ def _watch() -> None:
 
 
 if __name__ == "__main__":
-    _watch()
+    _watch(int(sys.argv[1]))

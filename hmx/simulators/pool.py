@@ -284,9 +284,7 @@ class WorkerPool:
 
 def _opening(task: WorkerTask) -> dict[str, Any]:
     what = task._replace(recipe=task.recipe._asdict())  # type: ignore[arg-type]  # as JSON holds it
-    permissions: dict[str, Any] = {"allowed": [], "trust": False, "accept_change": False}
-    if task.recipe.reference:
-        permissions = user_code.permissions(task.recipe.reference, "env.id")
+    permissions = user_code.permissions(task.recipe.reference, "env.id")
     return {"do": "open", "task": what._asdict(), "permissions": permissions}
 
 

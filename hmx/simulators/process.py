@@ -62,7 +62,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_PROGRAMS / "guard.py")],
+            [sys.executable, "-I", "-S", str(_PROGRAMS / "guard.py"), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from hmx.config.extras import needed
-from hmx.config.references import FUNCTION
+from hmx.config.references import FUNCTION, GYMNASIUM, names_code
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest, one_line
 from hmx.registry.own_options import DATACLASS, read_options, with_options
@@ -58,9 +58,9 @@ def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
     with needed("gymnasium"):
         import gymnasium
     given = {} if render_mode is None else {"render_mode": render_mode}
-    registered = (
-        load_registering(recipe.reference, "env.id", recipe.sha256) if recipe.reference else contextlib.nullcontext()
-    )
+    reference, registered = f"{GYMNASIUM}{recipe.name}", contextlib.nullcontext()
+    if names_code(reference):
+        registered = load_registering(reference, "env.id", recipe.sha256)  # type: ignore[assignment]
     try:
         # our own check of steps replaces that of Gymnasium, which costs a tenth of a step
         with registered:
@@ -69,9 +69,9 @@ def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
         raise HmxError(
             f"{recipe.env_id} needs a package that is not installed: {one_line(error)}", _install()
         ) from None
-    except ModuleNotFoundError as error:  # of a package that stands before a colon
+    except ModuleNotFoundError as error:
         message = f"{recipe.env_id} needs a package that is not installed: {one_line(error)}"
-        raise HmxError(message, "install the package that stands before the colon") from None
+        raise HmxError(message, f"install the package that provides {error.name}") from None
     except gymnasium.error.NamespaceNotFound as error:
         hint = f"name the package that has it before a colon, such as gymnasium/ale_py:{recipe.name}"
         raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {one_line(error)}", hint) from None

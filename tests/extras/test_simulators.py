@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.envs.registry import build_env
 from hmx.errors import HmxError
 from hmx.registry import user_code
+from hmx.registry.load import load
 from hmx.registry.workers import WorkerPlan
 from hmx.simulators.pool import WorkerPool, measure
 from hmx.simulators.recipe import Recipe
@@ -102,8 +105,44 @@ def test_an_environment_of_another_package_needs_its_name():
     with pytest.raises(HmxError, match="Namespace ALE not found") as refused:
         measure(gym_recipe("ALE/Never-v5"), 60.0)
     assert "such as gymnasium/ale_py:ALE/Never-v5" in refused.value.hint
-    with pytest.raises(HmxError, match="needs a package that is not installed"):
+    with pytest.raises(HmxError, match="there is no module never_installed"):
         measure(gym_recipe("never_installed:ALE/Never-v5"), 60.0)
+
+
+WALK = """
+import gymnasium
+gymnasium.register("Walk-v0", entry_point="pack.inner:make")
+"""
+
+
+def test_a_module_before_an_id_runs_only_where_it_is_trusted(tmp_path, monkeypatch):
+    def new_process():
+        monkeypatch.setattr(user_code, "_allowed", [])
+
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text("")
+    (tmp_path / "pack" / "inner.py").write_text(POLE.format(made="gymnasium.make('CartPole-v1')"))
+    (tmp_path / "pack" / "walk.py").write_text(WALK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    new_process()
+    given = EnvConfig(id="gymnasium/pack.walk:Walk-v0")
+    with pytest.raises(HmxError, match=r"pack/walk.py: a run or a file names or imports it, but you have not trusted"):
+        build_env(given, RewardWeights())
+    with pytest.raises(HmxError, match="you have not trusted"):  # also where a worker is asked directly
+        measure(gym_recipe("pack.walk:Walk-v0"), 60.0)
+    load(sets=[f"env.id={given.id}"], environ={})  # on the command line
+    built = build_env(given, RewardWeights())
+    assert built.env.spec.num_actions == 2 and built.cfg.sha256 == user_code.sha256("pack.walk:make", "env.id")
+    new_process()
+    assert build_env(built.cfg, RewardWeights()).cfg == built.cfg  # remembered, with the modules of its package
+
+    (tmp_path / "pack" / "inner.py").write_text("raise SystemExit")
+    with pytest.raises(HmxError, match=r"pack/inner.py: a run or a file names or imports it"):
+        build_env(built.cfg, RewardWeights())
+    (tmp_path / "pack" / "walk.py").write_text(f"{WALK}print()")
+    with user_code.trusting(True), pytest.raises(user_code.CodeChanged):
+        build_env(built.cfg, RewardWeights())
 
 
 def test_spaces_that_hmx_does_not_read_are_named():
