@@ -16,7 +16,8 @@ _CLONE = Path(__file__).parents[2]
 def install(extra: str) -> str:
     """Return the command that installs an extra: hmx is not on a package index, so it is installed from a clone."""
     if (_CLONE / "pyproject.toml").is_file():
-        return shlex.join([sys.executable, "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
+        # -P: `pip` would import a `types.py` of the folder that the user is in
+        return shlex.join([sys.executable, "-P", "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
     return f"in a clone of hmx: pip install '.[{extra}]'"
 
 

@@ -363,7 +363,7 @@ def explaining(path: Path, what: str) -> Iterator[None]:
         page = "environments" if WHAT["env.id"] in what else "python"
         hint = f"correct {path.name}" + (f", line {frames[-1].lineno}" if frames else f"; see docs/{page}.md")
         if isinstance(error, ModuleNotFoundError):
-            hint = f"install the package that provides {error.name}: {sys.executable} -m pip install {error.name}"
+            hint = f"install the package that provides {error.name}: {sys.executable} -P -m pip install {error.name}"
         raise HmxError("\n".join(quoted(line, _LONGEST) for line in lines), hint) from error
 
 

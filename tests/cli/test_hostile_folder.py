@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from command_tree import leaves
 from typer.testing import CliRunner, Result
 
+import hmx
 from hmx.cli.app import app
 from hmx.config import codec
 from hmx.config.fields import replace
@@ -247,6 +249,13 @@ def test_workers_run_only_what_the_user_names(run, place, started, name):
     assert result.exit_code == 0, result.stderr
     assert any("boot.py" in word for line in started for word in line)
     assert ran(place) == {"helper"}
+
+
+def test_no_process_that_hmx_starts_has_the_folder_on_its_path():
+    """Also none of those that the tests above do not reach, and no command that a hint gives."""
+    files = Path(hmx.__file__).parent.rglob("*.py")
+    found = [match[1] for file in files for match in re.finditer(r"sys\.executable\S*\s+\W?(\S\w+)", file.read_text())]
+    assert len(found) >= 5 and {*found} <= {"-P", "-I"}, found
 
 
 def test_every_command_that_takes_an_environment_is_among_them():

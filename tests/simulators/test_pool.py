@@ -14,6 +14,7 @@ from simulators.conftest import recipe
 from hmx.errors import ExitCode, HmxError
 from hmx.registry.workers import ALONE
 from hmx.simulators.pool import SimulatorFailed, WorkerPool, measure
+from hmx.simulators.process import module_path, without_here
 from hmx.simulators.spaces import Facts
 
 STEPS = 20
@@ -192,6 +193,20 @@ def test_workers_and_what_they_started_end_with_a_killed_trainer(fault, stopped,
             time.sleep(0.05)
         if forked:
             os.killpg(trainer.pid, 9)
+
+
+def test_the_path_of_a_worker_has_the_current_folder_last_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = os.pathsep.join(["", "/opt/mine", ".", "src", os.curdir + os.sep, str(tmp_path)])
+    kept = os.pathsep.join(["/opt/mine", "src", str(tmp_path)])
+    assert without_here({"PYTHONPATH": places, "HOME": "/h"}) == {"PYTHONPATH": kept, "HOME": "/h"}
+    assert without_here({"PYTHONPATH": "."}) == without_here({"PYTHONPATH": ""}) == {}
+    for here in ("", ".", str(tmp_path)):
+        monkeypatch.setattr(sys, "path", [here, "/opt/mine"])
+        assert module_path(own_code=False) == (["/opt/mine"], str(tmp_path), False)
+        assert module_path(own_code=True) == (["/opt/mine"], str(tmp_path), True)
+    monkeypatch.setattr(sys, "path", ["/opt/mine"])
+    assert module_path(own_code=True) == (["/opt/mine"], str(tmp_path), False)
 
 
 def test_the_guard_of_a_pool_ends_with_it(open_pool):
