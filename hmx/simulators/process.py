@@ -1,7 +1,7 @@
 """The processes of a pool: workers, and a guard that ends them with the trainer.
 
 Each runs Python without the current folder on its path: a file `types.py` there would replace the module of that name
-in the worker, and nobody has named or trusted it.
+in the worker, although the user has not named it.
 """
 
 from __future__ import annotations
