@@ -23,7 +23,7 @@ from typing import IO
 from hmx.config.textfile import quoted
 from hmx.registry.own_modules import is_here
 
-_PROGRAMS = Path(__file__).parent  # of which two folders up is that of hmx
+_PROGRAMS = Path(__file__).parent  # two folders below the one that hmx lies in
 _CPU_CLOCK = 2  # of a process on Linux: these bits, below its complemented number (clock_getcpuclockid)
 _CRASH = "Fatal Python error"  # of Python's faulthandler
 _TIMEVAL = struct.Struct("@ll")  # of the C library: seconds and microseconds

@@ -69,7 +69,7 @@ def test_unexpected_error_of_a_reader_is_detected(readers, place):
     found = []
     for read in (crash, wrong_code, endless):
         found.append(fuzz_readers.judge(readers["config"]._replace(read=read), place / "x", b""))
-    assert found == ["ZeroDivisionError: oops", "exit code 1", "a message of 20,000 characters"]
+    assert found == ["ZeroDivisionError: oops", "exit code 1", "a message of 10,038 characters"]
 
 
 def nested(depth: int, inside: Any = 1) -> Any:

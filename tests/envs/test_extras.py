@@ -62,7 +62,8 @@ def test_a_missing_extra_gives_the_command_that_installs_it(no_extras, extra, pa
 
 def test_the_hint_installs_an_extra_from_the_clone_that_hmx_runs_from(monkeypatch, tmp_path):
     clone = Path(__file__).parents[2]
-    assert shlex.split(extras.install("gymnax")) == [sys.executable, "-m", "pip", "install", "-e", f"{clone}[gymnax]"]
+    command = [sys.executable, "-P", "-m", "pip", "install", "-e", f"{clone}[gymnax]"]
+    assert shlex.split(extras.install("gymnax")) == command
     monkeypatch.setattr(extras, "_CLONE", tmp_path)  # as after `pip install .`
     assert extras.install("gymnax") == "in a clone of hmx: pip install '.[gymnax]'"
 
