@@ -73,6 +73,7 @@ class EnvEntry(NamedTuple):
     masked: bool = False  # whether some actions are illegal in some states
     small: bool = False  # whether few environments and small updates learn it fastest
     weighted: bool = False  # whether it reads the weights of rewards
+    steady_terms: tuple[str, ...] = ()  # reward terms that every step pays equally, such as a cost of time
     stepped_by: SteppedBy = "program"
     defaults: Mapping[str, Any] = MappingProxyType({})  # by dotted key, in place of those of the schema
     features: Callable[[EnvConfig], frozenset[Feature]] = no_features

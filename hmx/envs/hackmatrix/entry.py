@@ -23,6 +23,7 @@ ENTRIES = (
         _arguments,
         masked=True,
         weighted=True,
+        steady_terms=("step_penalty",),
         features=features,
         planner="hmx.envs.hackmatrix.planner.decide:make_planner",
     ),

@@ -23,7 +23,10 @@ _TASKS = (
         "counting", f"{_SMALL}.counting:make_counting", lambda cfg, _: (cfg.max_steps, _COUNTED),
         endless=True, masked=True,
     ),
-    EnvEntry("corridor", f"{_SMALL}.corridor:make_corridor", lambda cfg, _: (cfg.max_steps, cfg.slip), masked=True),
+    EnvEntry(
+        "corridor", f"{_SMALL}.corridor:make_corridor", lambda cfg, _: (cfg.max_steps, cfg.slip),
+        masked=True, steady_terms=("step_cost",),
+    ),
     EnvEntry("frozenlake", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, False)),
     EnvEntry("frozenlake-slippery", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, True)),
     EnvEntry(
@@ -35,8 +38,14 @@ _TASKS = (
         num_agents=0, masked=True,
     ),
     EnvEntry("pendulum", f"{_SMALL}.pendulum:make_pendulum", lambda cfg, _: (cfg.max_steps,), limit=200, endless=True),
-    EnvEntry("cartpole", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, False), limit=500),
-    EnvEntry("cartpole-discrete", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, True), limit=500),
+    EnvEntry(
+        "cartpole", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, False),
+        limit=500, steady_terms=("upright",),
+    ),
+    EnvEntry(
+        "cartpole-discrete", f"{_SMALL}.cartpole:make_cartpole", lambda cfg, _: (cfg.max_steps, True),
+        limit=500, steady_terms=("upright",),
+    ),
 )  # fmt: skip
 
 ENTRIES = tuple(task._replace(small=True) for task in _TASKS)

@@ -124,14 +124,16 @@ class History:
     update: int = 0
     steps: int = 0  # environment steps
     continued: bool = False  # whether it begins with an agent that may be as good as the task allows
+    current: bool = True  # whether no later fork or resumption changed the rewards or the environment
     elapsed: float = 0.0  # seconds of training
     returns: ReturnHistory = field(default_factory=ReturnHistory)
     tracks: dict[str, Track] = field(default_factory=dict)
+    latest: dict[str, float] = field(default_factory=dict)  # the values of the latest update
     groups: dict[str, dict[str, Track]] = field(default_factory=lambda: {name: {} for name in _GROUPS})
 
     def add(self, update: int, steps: int, record: Mapping[str, object]) -> None:
         """Take the record of an update; values that are not finite are skipped."""
-        self.update, self.steps = update, steps
+        self.update, self.steps, self.latest = update, steps, {}
         for name, value in record.items():
             if isinstance(value, float | int) and -_LARGEST < value < _LARGEST:
                 track = self.tracks.get(name) or self._new(name)
@@ -139,6 +141,7 @@ class History:
                     self.returns.add(value)
                 if track is not None:
                     track.add(value)
+                    self.latest[name] = value
                 elif name == "elapsed":
                     self.elapsed = value
 

@@ -93,6 +93,7 @@ class Monitor:
             return  # a repeated record
         if any(agent.update <= restart < update for restart in self._restarts):
             agent = self._begin_again(seed)
+        agent.current = update > max(self._restarts, default=0)
         agent.add(update, steps, record)
         for rule in RULES:
             if rule.missing(agent):

@@ -13,6 +13,7 @@ from hmx.config.fields import FIELDS
 from hmx.registry.environments import extra_of, find_environment, known_sizes, step_limit
 from hmx.render.quantities import number, percent
 from hmx.reports.doctor.history import WINDOW, History
+from hmx.reports.doctor.invariants import INVARIANTS
 from hmx.reports.doctor.rule import Rule
 
 _RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
@@ -336,6 +337,7 @@ RULES: tuple[Rule, ...] = (
         "Reward terms are always 0",
         "Check the code of the reward term, unless its events are rare.", patience=0.08, severity="note",
     ),
+    *INVARIANTS,
     Rule(
         "dominant-reward-term", ("reward/",), _dominant_term,
         "One reward term dominates the others",

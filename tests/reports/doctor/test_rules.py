@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from hmx.config import fields
-from hmx.config.schema import Config
+from hmx.config.schema import REWARD_TERMS, Config
 from hmx.records.meta import Resume
 from hmx.reports.doctor.history import WINDOW
 from hmx.reports.doctor.job import HealthSink
@@ -34,15 +35,16 @@ def config(values: dict[str, Any]) -> Config:
 def healthy(update: int) -> Record:
     """The record of an update of a run that learns, until two thirds of the run: every metric moves a little."""
     done, wave = update / TOTAL, math.sin(update)
+    reward = 0.1 * done + 0.001 * wave
     return {
         "update": update, "env_steps": update * BATCH, "seed": 0, "elapsed": 2.0 * update,
-        "train/mean_reward": 0.1 * done + 0.001 * wave, "train/mean_episode_return": min(1.5 * done, 1.0) + 0.02 * wave,
+        "train/mean_reward": reward, "train/mean_episode_return": min(1.5 * done, 1.0) + 0.02 * wave,
         "train/mean_episode_length": 50.0 + wave, "train/num_episodes": 20.0, "train/truncated_frac": 0.001,
         "train/advantage_std": 0.3 + 0.01 * wave, "train/approx_kl": 0.01 + 0.001 * wave, "train/clip_frac": 0.1,
         "train/entropy": 0.6 * (1 - 0.8 * done), "train/max_entropy": 0.65, "train/explained_variance": 0.1 + done,
         "train/value_loss_fall": 0.1 * wave,
         "train/grad_norm": 0.8 + 0.1 * wave, "train/first_ratio_error": 1e-6, "train/steps_per_sec": 1e4 + 100 * wave,
-        "reward/goal": 0.1 * done, "reward/step_cost": -0.01, "actions/left_frac": 0.3, "actions/right_frac": 0.7,
+        "reward/goal": reward + 0.01, "reward/step_cost": -0.01, "actions/left_frac": 0.3, "actions/right_frac": 0.7,
     }  # fmt: skip
 
 
@@ -87,6 +89,9 @@ PLANTED: dict[str, tuple[dict[str, Any], Callable[[int], Record]]] = {
     "no-episode-ends": ({}, lambda u: {"train/num_episodes": 0.0}),
     "always-truncated": ({"env.max_steps": 5}, lambda u: {"train/mean_episode_length": 5.0}),
     "zero-reward-term": ({}, lambda u: {"reward/goal": 0.0}),
+    "reward-sum": ({}, lambda u: {"reward/goal": healthy(u)["train/mean_reward"]}),
+    "action-shares": ({}, lambda u: {"actions/left_frac": 0.5}),
+    "step-reward": ({}, lambda u: {"reward/step_cost": -0.01 * (u % 2)}),
     "dominant-reward-term": (MATRIX, lambda u: {"reward/a": 5.0, "reward/b": 0.001}),
     "slower": ({}, lambda u: {"train/steps_per_sec": 1e4 if u < 50 else 3e3}),
     "unused-action": ({}, lambda u: {"actions/left_frac": 0.0}),
@@ -111,6 +116,49 @@ def test_a_healthy_curve_breaks_no_rule(values: dict[str, Any]) -> None:
     solved = {"train/entropy": 0.001, "train/approx_kl": 0.0, "train/explained_variance": -3.0}
     assert names(check(lambda u: {}, values)) == []
     assert names(check(lambda u: solved if u > 70 else {}, values)) == []
+
+
+GAME = {"reward/goal": None, "reward/step_cost": None, "actions/left_frac": None, "actions/right_frac": None}
+ACTIONS = {"actions/move_frac": 0.7, "actions/siphon_frac": 0.1, "actions/program_frac": 0.2}
+
+
+def breakdown(update: int, terms: dict[str, float], more: float = 0.0) -> Record:
+    """HackMatrix's 15 terms, all 0 but `terms`, its action shares, and their sum as the mean reward; `more` is off."""
+    paid = {f"reward/{name}": 0.0 for name in REWARD_TERMS} | {f"reward/{name}": x for name, x in terms.items()}
+    return {**GAME, **paid, **ACTIONS, "train/mean_reward": math.fsum(paid.values()) + more}
+
+
+@pytest.mark.parametrize(
+    ("change", "values", "found"),
+    [
+        (lambda u: breakdown(u, {"step_penalty": -0.01, "kills": 0.3 * (u % 3)}), {}, None),
+        (lambda u: breakdown(u, {"step_penalty": -0.01, "victory": 5e4 * (u % 3)}, 0.01), {}, None),  # float32
+        (lambda u: breakdown(u, {"step_penalty": -0.01, "kills": 0.3 * (u % 3)}, 0.01), {}, "reward-sum"),
+        (lambda u: breakdown(u, {"step_penalty": -0.01}) | {"reward/kills": math.nan}, {}, None),
+        (lambda u: breakdown(u, {"step_penalty": -0.01}) | {"actions/program_frac": 0.1}, {}, "action-shares"),
+        (lambda u: breakdown(u, {"step_penalty": -0.01 + 1e-4 * (u % 2)}), {}, "step-reward"),
+        (lambda u: breakdown(u, {"step_penalty": -0.02}), {}, "step-reward"),
+        (lambda u: breakdown(u, {"step_penalty": -0.02}), {"reward.step_penalty": -0.02}, None),
+        (lambda u: breakdown(u, {"step_penalty": 0.0}), {"reward.step_penalty": 0.0}, None),
+        (lambda u: breakdown(u, {"step_penalty": -0.03 + 0.01 * (u % 2)}), {"env.action_repeat": 4}, None),
+    ],
+)
+def test_the_breakdown_of_hackmatrix_keeps_its_three_invariants(
+    change: Callable[[int], Record], values: dict[str, Any], found: str | None
+) -> None:
+    """15 terms sum to the mean reward, three shares of actions to 1, and every step pays -0.01 or its weight."""
+    assert len(REWARD_TERMS) == 15
+    invariants = {"reward-sum", "action-shares", "step-reward"}
+    assert invariants & set(names(check(change, {**MATRIX, **values}))) == ({found} if found else set())
+
+
+def test_a_reward_that_a_fork_changed_is_constant_before_and_after() -> None:
+    def changed(update: int) -> Record:
+        return breakdown(update, {"step_penalty": -0.02 if update > 60 else -0.01})
+
+    values = {**MATRIX, "reward.step_penalty": -0.02}
+    assert "step-reward" in names(check(changed, values))
+    assert "step-reward" not in names(check(changed, values, restarts=[60]))
 
 
 def test_a_finding_says_since_when_until_when_and_for_which_seeds() -> None:
@@ -138,6 +186,7 @@ def test_short_evidence_is_not_a_finding() -> None:
 @pytest.mark.parametrize(("episodes", "found"), [(4.0, []), (20.0, ["constant-rewards"])])
 def test_no_reward_yet_is_a_finding_once_400_episodes_have_ended(episodes: float, found: list[str]) -> None:
     silent = {"train/mean_reward": 0.0, "train/mean_episode_return": 0.0, "train/num_episodes": episodes}
+    silent |= {"reward/goal": 0.01, "reward/step_cost": -0.01}
     assert names(check(lambda u: silent)) == found
 
 
@@ -252,6 +301,14 @@ def test_training_warns_once_per_rule_and_at_most_three_times(tmp_path: Path) ->
     assert len(shown.warnings) == 3
     assert shown.warnings[0].startswith("The policy that acts differs from the policy that learns since the start")
     assert "hmx doctor r" in shown.warnings[0]
+
+
+def test_the_page_lists_the_rules_and_their_numbers() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "doctor.md").read_text()
+    rows = re.findall(r"^\| `([a-z-]+)` \|", page.partition("## Rules")[2], re.MULTILINE)
+    assert rows == [rule.name for rule in RULES] and f"There are {len(RULES)} rules." in page
+    checked = [status for status in check(lambda u: {"train/dormant_units": 0.1}).statuses() if status.status == "ok"]
+    assert f"found by {len(checked)} rules in" in page
 
 
 def test_rules_have_names_and_texts() -> None:
