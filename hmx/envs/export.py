@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +15,11 @@ from hmx.errors import HmxError
 from hmx.types import Array
 
 ILLEGAL = ("as_is", "next_legal")
+RESERVED = frozenset({
+    "reward_terms", "terminated", "truncated", "final_observation", "action_mask", "final_action_mask",  # of gymnax
+    "action_masks", "final_obs", "final_info", "episode",  # of Gymnasium and its wrappers
+})  # fmt: skip
+"""Names in `info` that no reward term replaces."""
 
 
 def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings: dict[str, Any]) -> Env:
@@ -49,3 +55,12 @@ def chosen(env: Env, illegal: str, action: Array, legal: Array) -> Array:
     order = (action[:, None] + jnp.arange(number)[None]) % number
     further = jnp.take_along_axis(legal, order, -1).argmax(-1)
     return (action + further.astype(action.dtype)) % number
+
+
+def named_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reward terms that `info` also has under their own names: those whose names are not taken.
+
+    `RESERVED` names and names that begin with an underscore, as Gymnasium's masks do, are taken. All terms are in
+    `info["reward_terms"]`.
+    """
+    return {name: value for name, value in terms.items() if name not in RESERVED and not name.startswith("_")}

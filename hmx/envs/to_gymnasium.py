@@ -10,7 +10,7 @@ import numpy as np
 
 from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.envs.export import chosen, exported
+from hmx.envs.export import chosen, exported, named_terms
 from hmx.envs.protocol import EnvState
 from hmx.types import Array, Key, Timestep
 
@@ -30,6 +30,9 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     `[num_envs, num_actions]`, and `action_masks()` give the legal actions of the current state;
     `infos["final_info"]["action_masks"]` the legal actions in truncated states. In HackMatrix an illegal action
     ends the episode, unless `illegal` says otherwise.
+
+    After a step `infos["reward_terms"]` has the reward terms, float32 `[num_envs]`, and `infos` each of them under its
+    name (`hmx.envs.export.named_terms`). Where an episode ended, they are those of its last step, as the reward is.
 
     Args:
         env_id: a built-in environment with one agent.
@@ -89,7 +92,9 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         self._mask = np.asarray(after.legal[:, 0])
         rewards = np.asarray(after.reward[:, 0], np.float64)
         ends = np.asarray(after.terminated), np.asarray(after.truncated)
-        return np.asarray(after.obs[:, 0]), rewards, *ends, self._infos(after)
+        terms = jax.device_get(after.terms)
+        paid = self._everywhere({**named_terms(terms), "reward_terms": self._everywhere(terms)})
+        return np.asarray(after.obs[:, 0]), rewards, *ends, self._infos(after) | paid
 
     def action_masks(self) -> np.ndarray:
         """Return the legal actions, bool `[num_envs, num_actions]`; `[num_envs, 0]` for continuous actions."""
@@ -99,9 +104,12 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         self._count += 1
         return jax.random.split(jax.random.fold_in(self._key, self._count), self.num_envs)
 
+    def _everywhere(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """Return infos with Gymnasium's masks, which say that every environment has them."""
+        return infos | {f"_{name}": np.ones(self.num_envs, bool) for name in infos}
+
     def _infos(self, timestep: Timestep) -> dict[str, Any]:
-        everywhere = np.ones(self.num_envs, bool)
-        infos: dict[str, Any] = {"action_masks": self._mask, "_action_masks": everywhere}
+        infos = self._everywhere({"action_masks": self._mask})
         done = np.asarray(timestep.terminated | timestep.truncated)
         if done.any():
             last = np.asarray(timestep.final_obs[:, 0])

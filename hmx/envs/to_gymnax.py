@@ -13,7 +13,7 @@ from jax.custom_batching import custom_vmap
 
 from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
-from hmx.envs.export import chosen, exported
+from hmx.envs.export import chosen, exported, named_terms
 from hmx.envs.protocol import Env, EnvState
 from hmx.types import Array, Key, Timestep
 
@@ -43,8 +43,9 @@ class GymnaxEnv(environment.Environment):
 
     `step` begins a new episode by itself, as in gymnax, so there is no `step_env`. In addition to gymnax it has
     `action_mask(state)`, and in `info` `terminated`, `truncated`, `final_observation`, `action_mask` (of the state
-    returned), `final_action_mask` (of the final state of a truncated episode) and `reward_terms`. In HackMatrix an
-    illegal action ends the episode, unless `illegal` says otherwise.
+    returned), `final_action_mask` (of the final state of a truncated episode), `reward_terms`, and each reward term
+    under its name (`hmx.envs.export.named_terms`). In HackMatrix an illegal action ends the episode, unless `illegal`
+    says otherwise.
 
     `jax.vmap` of `reset` and `step` becomes one call of the batched environment, which is what makes it quick.
 
@@ -100,6 +101,7 @@ class GymnaxEnv(environment.Environment):
             "action_mask": after.legal[0],
             "final_action_mask": after.final_legal[0],
             "reward_terms": after.terms,
+            **named_terms(after.terms),
         }
         reached = GymnaxState(time, inner, after.legal[0])
         return after.obs[0], reached, after.reward[0], after.terminated, after.truncated, info

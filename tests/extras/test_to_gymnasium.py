@@ -6,7 +6,7 @@ import pytest
 gymnasium = pytest.importorskip("gymnasium", minversion="1.1")
 
 from gymnasium.vector import AutoresetMode  # noqa: E402
-from gymnasium.wrappers.vector import RecordEpisodeStatistics  # noqa: E402
+from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics  # noqa: E402
 
 from hmx.envs.to_gymnasium import GymnasiumVectorEnv  # noqa: E402
 
@@ -33,6 +33,9 @@ def check(envs, steps):
         done = terminations | truncations
         ends += int(done.sum())
         assert ("final_obs" in infos) == done.any()
+        names = envs.env.spec.reward_terms
+        np.testing.assert_allclose(sum(infos[name] for name in names), rewards, rtol=1e-5)
+        assert all(infos[f"_{name}"].all() for name in (*names, "reward_terms"))
         if done.any():
             np.testing.assert_array_equal(infos["_final_obs"], done)
             for i, last in enumerate(infos["final_obs"]):
@@ -76,6 +79,16 @@ def test_the_same_seed_gives_the_same_play():
     assert (play(None) != play(None)).any()
     moves = np.diff(play(5).argmax(-1), axis=0)
     assert ((moves == 1).any(0) & (moves == -1).any(0)).any()  # not the same luck in every step
+
+
+def test_each_environment_has_its_reward_terms_also_where_an_episode_ends():
+    """In step n of counting action n is paid n; the third step is the last."""
+    envs = DictInfoToList(GymnasiumVectorEnv("counting", 2, max_steps=3))
+    _, infos = envs.reset(seed=0)
+    assert all("count" not in info for info in infos)
+    for action in (0, 1, 2):
+        *_, infos = envs.step(np.full(2, action))
+        assert [(info["count"], info["reward_terms"]) for info in infos] == [(action, {"count": action})] * 2
 
 
 def test_gymnasium_wrappers_accept_the_environment():

@@ -6,13 +6,19 @@ import numpy as np
 import pytest
 
 from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.envs.export import chosen, exported
+from hmx.envs.export import chosen, exported, named_terms
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 
 gymnax = pytest.importorskip("gymnax")
 
 from hmx.envs.to_gymnax import GymnaxEnv  # noqa: E402
+
+TERMS = (
+    "step_penalty", "stage_completion", "score_gain", "kills", "data_siphon", "distance_shaping", "victory",
+    "death_penalty", "resource_gain", "resource_holding", "damage_penalty", "hp_recovery", "siphon_quality",
+    "siphon_death_penalty", "program_waste",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +49,26 @@ def test_gymnax_view_plays_the_same_environment():
             timestep.truncated[0],
         )
         assert (info["terminated"], info["truncated"]) == (terminated, truncated)
-        assert sum(info["reward_terms"].values()) == reward
+        assert sum(info["reward_terms"].values()) == reward == sum(info[name] for name in ours.spec.reward_terms)
         ended += bool(terminated | truncated)
         assert bool(terminated | truncated) == (int(state.time) == 0)
     assert ended >= 2
+
+
+def test_a_reward_term_replaces_no_other_entry_of_info():
+    terms = {"kills": 0.3, "truncated": -1.0, "final_info": 2.0, "_kills": 1.0}
+    assert named_terms(terms) == {"kills": 0.3}
+
+
+@pytest.mark.slow
+def test_info_of_hackmatrix_has_the_15_terms_of_the_reward():
+    """By the names of the metrics `reward/*`; the first step pays its penalty of -0.01."""
+    env = GymnaxEnv("hackmatrix", max_steps=9)
+    _, state = env.reset(jax.random.key(0))
+    _, _, reward, *_, info = env.step(jax.random.key(1), state, env.action_mask(state).argmax())
+    paid = {name: float(info[name]) for name in TERMS}
+    assert paid["step_penalty"] == pytest.approx(-0.01) and sum(paid.values()) == pytest.approx(float(reward))
+    assert {name: float(value) for name, value in info["reward_terms"].items()} == paid
 
 
 def test_masks_belong_to_the_new_state_and_to_the_truncated_one(counting):
