@@ -23,8 +23,9 @@ def test_result_is_printed_saved_and_comparable(hmx, tmp_path):
         "phase", "compile", "environment", "acting", "update", "saving", "logging",
     ]  # fmt: skip
     (tmp_path / "before.json").write_text(first.stdout)
-    second = hmx(*WORDS, "--compare", "before.json", "--set", "ppo.update_epochs=2")
+    second = hmx(*WORDS, "--metrics", "--compare", "before.json", "--set", "ppo.update_epochs=2")
     assert second.exit_code == 0, second.output
+    assert found["metrics"] is None and "The metrics of rewards, actions and events take" in second.stdout
     assert "Compared with before.json" in second.stdout
     assert "These differ: ppo.update_epochs: 4, now 2." in second.stdout
     assert "measuring ..." in second.stderr

@@ -9,7 +9,7 @@ from hmx.errors import counted
 from hmx.registry.algorithms import PartName, find_algorithm
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import UNKNOWN, data_size, duration, interval, percent, short
-from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, Part, Phase, SizeSpeed, UpdateSpeed
+from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, MetricsCost, Part, Phase, SizeSpeed, UpdateSpeed
 from hmx.reports.bench.program_work import H100
 from hmx.stats.estimate import Estimate
 
@@ -59,6 +59,8 @@ def _blocks(found: BenchFindings) -> Iterator[Block]:
         yield from _comparison(found.comparison)
     yield _phases(found)
     yield _parts(found)
+    if found.metrics is not None:
+        yield Paragraph(_metrics(found.metrics), "strong")
     yield from speed_blocks(found.speed)
     yield from _work(found)
     yield Paragraph(_conditions(found), "faint")
@@ -101,6 +103,12 @@ def _parts(found: BenchFindings) -> Table:
         "in the background; their share is what they cost at most."
     )
     return Table(columns, tuple(rows), "Where the time goes", note)
+
+
+def _metrics(cost: MetricsCost) -> str:
+    share = interval(*(None if value is None else 100 * value for value in cost.share))
+    without = f"{counted(cost.rounds, 'round')} with and without them, in turn"
+    return f"The metrics of rewards, actions and events take {share} % of an update ({without})."
 
 
 def _work(found: BenchFindings) -> Iterator[Block]:

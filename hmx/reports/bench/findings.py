@@ -89,6 +89,16 @@ class UpdateSpeed:
 
 
 @dataclass(frozen=True)
+class MetricsCost:
+    """The time of an update with and without the metrics `reward/`, `actions/` and those of events, in turn."""
+
+    rounds: int
+    seconds: Estimate  # of an update; on a CPU processor time, also of workers
+    without: Estimate  # of an update without these metrics
+    share: Estimate  # of the time of an update that they take, from the pairs of rounds; below 0 only by noise
+
+
+@dataclass(frozen=True)
 class Machine:
     """The conditions that figures depend on, apart from the configuration."""
 
@@ -142,6 +152,7 @@ class BenchFindings:
     checkpoint_bytes: int  # on disk
     memory_bytes: int | None  # of the compiled updates, on each device
     free_bytes: int | None
+    metrics: MetricsCost | None = None  # None if it was not measured
     comparison: Comparison | None = None
     warnings: tuple[str, ...] = ()
 

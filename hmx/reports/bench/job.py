@@ -40,6 +40,7 @@ from hmx.reports.bench.findings import (
 )
 from hmx.reports.bench.hosted import make_updates
 from hmx.reports.bench.measure import OtherPrograms, Updates, calls_for, estimate, time_in_turn
+from hmx.reports.bench.metrics_cost import metrics_cost
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor
 from hmx.runs.device_memory import free_memory, naming_shortages
@@ -88,6 +89,7 @@ def bench(
         closing(make_updates(session)) as updates,
     ):
         phases, on_disk, others = _measure_phases(updates, folder, request.seconds * SHARE, progress)
+        metrics = metrics_cost(updates, request.seconds * SHARE) if request.metrics else None
         base = next(phase.steps_per_sec for phase in phases if phase.name == "update")
         speed = _speed(updates, request.seconds - (time.perf_counter() - begun), progress, base)
     parts = _parts(session.sizes, phases)
@@ -111,6 +113,7 @@ def bench(
         checkpoint_bytes=on_disk,
         memory_bytes=updates.memory_bytes,
         free_bytes=free,
+        metrics=metrics,
         warnings=(warning,) if warning else (),
     )
     return findings if earlier is None else replace(findings, comparison=compare(file, earlier, findings))

@@ -15,4 +15,9 @@ class BenchRequest:
 
     seconds: float = opt(60.0, "time to spend, compiling included; three rounds are measured in any case", "seconds",
         ge=1, le=86_400, panel=_PANEL)  # fmt: skip
+    metrics: bool = opt(
+        False,
+        "also measure the share of an update that the metrics of rewards, actions and events cost; compiles twice",
+        panel=_PANEL,
+    )
     compare: str = opt("", "earlier result to compare with, from hmx bench --json", metavar="FILE", panel=_PANEL)

@@ -27,10 +27,12 @@ from hmx.records.jsonl import MetricsWriter
 from hmx.records.plain import plain_object
 from hmx.registry import user_code
 from hmx.registry.load import load
-from hmx.reports.bench import job, measure
+from hmx.reports.bench import job, measure, metrics_cost
 from hmx.reports.bench.document import WHAT, document, suggestion
 from hmx.reports.bench.findings import BenchFindings, Phase, SizeSpeed, compare, judge, read_result
 from hmx.reports.bench.request import BenchRequest
+from hmx.runs.loop import init_state
+from hmx.runs.session import open_session
 from hmx.runs.signals import StopNow
 from hmx.stats.estimate import Estimate
 
@@ -189,6 +191,43 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_is_allocated(monkeypa
     with pytest.raises(HmxError, match=r"not enough memory: at least .* bytes needed .*, .* free") as refusal:
         bench("env.num_envs=1000000000000", "run.total_steps=8000000000000")
     assert refusal.value.hint.startswith("--num-envs ")
+
+
+# Metrics
+
+
+def test_an_update_without_metrics_trains_the_same_agent_and_lacks_only_those(monkeypatch, tmp_path):
+    made: list[measure.Updates] = []
+
+    def make(session):
+        made.append(measure.Updates(session))
+        return made[-1]
+
+    monkeypatch.setattr(metrics_cost, "make_updates", make)
+    cfg = load(preset="tiny", sets=[*TINY, "env.id=corridor", f"run.root={tmp_path}"], environ={}).config
+    updates = measure.Updates(open_session(cfg))
+    cost = metrics_cost.metrics_cost(updates, 0)
+    (without,) = made
+    for each in (updates, without):
+        each.state, each._record = init_state(each.session.algorithm, 0, 1), {}
+        each.update(1)
+    left_out = {"reward/goal", "reward/step_cost", "actions/left_frac", "actions/right_frac"}
+    assert updates._record.keys() - without._record.keys() == left_out
+    assert without._record == {name: x for name, x in updates._record.items() if name not in left_out}
+    assert cost.rounds == metrics_cost._ROUNDS and cost.share.low is not None and cost.share.high is not None
+
+
+def test_metrics_that_slow_training_down_by_a_twentieth_take_5_percent(monkeypatch, found):
+    """The limit of the specification: throughput falls by less than 5 %."""
+    measured = {"with": [2.0, 2.2, 1.8] * 4, "without": [1.9, 2.09, 1.71] * 4}
+    monkeypatch.setattr(metrics_cost, "time_in_turn", lambda works, rounds, **limits: measured)
+    monkeypatch.setattr(metrics_cost, "calls_for", lambda work, most: 2)
+    cfg = load(preset="tiny", sets=TINY, environ={}).config
+    cost = metrics_cost.metrics_cost(measure.Updates(open_session(cfg)), 0)
+    assert cost.share.value == pytest.approx(0.05) and cost.rounds == 12
+    assert (cost.seconds.value, cost.without.value) == (1.0, 0.95)
+    text = repr(document(dataclasses.replace(found, metrics=cost)))
+    assert "The metrics of rewards, actions and events take 5" in text
 
 
 # Comparisons
