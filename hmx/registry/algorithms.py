@@ -36,6 +36,8 @@ class Aspect(NamedTuple):
     values: dict[str, Any]  # dotted key -> value, of every key that decides it
     meaning: str
     bug: bool = False  # whether a known bug is reproduced
+    impact: str = ""  # on learning or speed, as the publication that lists the aspect rates it; "" if it does not
+    confidence: str = ""  # of that rating
 
 
 class Scaled(NamedTuple):

@@ -99,6 +99,10 @@ def test_files_are_written_in_addition_to_the_json(hmx, sides, tmp_path):
         ("B", pytest.approx(0.54)),
     ]
     assert len([row for row in rows if row["figure"] == "seed"]) == 10
+    rated = [(row["at"], row["figure"], row["text"]) for row in rows if row["text"]]
+    assert rated == [("1.2", "impact", "high"), ("1.2", "confidence", "high")]
+    group = json.loads(result.stdout)["config"][0]
+    assert (group["row"], group["impact"], group["confidence"]) == ("1.2", "high", "high")
     page = (tmp_path / "a.html").read_text()
     read_page(page)
     body = page.partition("<main>")[2].partition("</main>")[0]
@@ -154,6 +158,7 @@ def test_losses_are_shown_term_by_term(hmx, sides):
     """The runs are of the corridor with eight units: compiled in seconds."""
     result = hmx("compare", *sides, "--impl")
     assert result.exit_code == 0
+    assert "1.2 end of an episode  high    high" in result.stdout
     part = result.stdout.partition("One batch through every loss")[2]
     rows = [line.split() for line in part.splitlines()]
     assert ["gradient", "cosine", "1", "1"] in rows  # of the entropy, which does not depend on the end of episodes
@@ -184,7 +189,7 @@ def test_a_closed_pipe_is_not_a_failure(sides, tmp_path, environ):
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], env=environ(), cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.stdout == "task,side,other,figure,at,value,low,high\n" and done.stderr == ""
+    assert done.stdout == "task,side,other,figure,at,value,low,high,text\n" and done.stderr == ""
 
 
 def test_page_is_written_without_jax(loaded, sides):

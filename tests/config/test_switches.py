@@ -105,9 +105,27 @@ def test_width_of_a_missing_value_torso_is_a_warning():
 
 def test_thirteen_aspects_use_each_key_once():
     assert list(ASPECTS) == [*(f"1.{n}" for n in range(1, 10)), *(f"2.{n}" for n in range(1, 5))]
-    keys = [key for _, row_keys in ASPECTS.values() for key in row_keys]
+    keys = [key for *_, row_keys in ASPECTS.values() for key in row_keys]
     assert len(keys) == len(set(keys)) and set(keys) <= set(FIELDS)
-    assert "ppo.vf_half" in ASPECTS["1.3"][1] and "run.seed" not in keys
+    assert "ppo.vf_half" in ASPECTS["1.3"][-1] and "run.seed" not in keys
+
+
+def test_each_aspect_has_the_impact_and_confidence_of_the_published_table():
+    assert {row.id: (row.impact, row.confidence) for row in meaning(config())} == {
+        "1.1": ("critical", "high"),
+        "1.2": ("high", "high"),
+        "1.3": ("medium", "high"),
+        "1.4": ("medium", "high"),
+        "1.5": ("low to medium", "high"),
+        "1.6": ("low to medium", "high"),
+        "1.7": ("low to medium", "high"),
+        "1.8": ("low", "high"),
+        "1.9": ("low", "unsure"),
+        "2.1": ("medium", "high"),
+        "2.2": ("high on several devices, none on one", "high"),
+        "2.3": ("none at run time", "medium"),
+        "2.4": ("none if it is off", "medium"),
+    }
 
 
 CHANGES = {
@@ -132,7 +150,7 @@ def test_switch_changes_only_the_meaning_of_its_aspect(number):
 
 
 def test_every_choice_of_an_aspect_has_its_own_meaning():
-    for row, (number, (_, keys)) in enumerate(ASPECTS.items()):
+    for row, (number, (*_, keys)) in enumerate(ASPECTS.items()):
         for key in keys:
             field = FIELDS[key]
             if not field.choices or key in ("ppo.value_target", "run.budget"):

@@ -35,10 +35,10 @@ def aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
         "2.4": _obs_norm(ppo),
     }
     described = []
-    for number, (title, keys) in ASPECTS.items():
+    for number, (title, impact, confidence, keys) in ASPECTS.items():
         values = {key: get(cfg, key) for key in keys}
         bug = any(values.get(key) == value for key, (value, _) in BUGS.items())
-        described.append(Aspect(number, title, values, meanings[number], bug))
+        described.append(Aspect(number, title, values, meanings[number], bug, impact, confidence))
     return tuple(described)
 
 
@@ -172,28 +172,32 @@ def _devices(number: int) -> str:
     return f"one program on {on}; advantages are normalised over whole minibatches"
 
 
-ASPECTS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "1.1": ("advantage", (
+ASPECTS: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "1.1": ("advantage", "critical", "high", (
         "ppo.advantage", "ppo.gae_axis", "ppo.advantage_when", "ppo.advantage_scale", "ppo.gae_lambda", "algo.gamma",
         "ppo.bptt_horizon",
     )),
-    "1.2": ("end of an episode", ("ppo.episode_end",)),
-    "1.3": ("value loss", (
+    "1.2": ("end of an episode", "high", "high", ("ppo.episode_end",)),
+    "1.3": ("value loss", "medium", "high", (
         "ppo.vf_coef", "ppo.vf_half", "ppo.clip_vf_eps", "ppo.value_target", "ppo.reward_scale",
     )),
-    "1.4": ("standard deviation of actions", ("net.std", "net.std_min")),
-    "1.5": ("entropy", ("ppo.entropy", "ppo.ent_coef")),
-    "1.6": ("initial weights", ("net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value")),
-    "1.7": ("layer norm", ("net.layer_norm", "net.norm_order")),
-    "1.8": ("gradient clipping", ("algo.max_grad_norm", "algo.grad_clip")),
-    "1.9": ("resets and budget", (
+    "1.4": ("standard deviation of actions", "medium", "high", ("net.std", "net.std_min")),
+    "1.5": ("entropy", "low to medium", "high", ("ppo.entropy", "ppo.ent_coef")),
+    "1.6": ("initial weights", "low to medium", "high", (
+        "net.init", "net.gain_hidden", "net.gain_policy", "net.gain_value",
+    )),
+    "1.7": ("layer norm", "low to medium", "high", ("net.layer_norm", "net.norm_order")),
+    "1.8": ("gradient clipping", "low", "high", ("algo.max_grad_norm", "algo.grad_clip")),
+    "1.9": ("resets and budget", "low", "unsure", (
         "env.reset_on_done", "env.full_reset_every", "starts.share", "run.budget", "run.budget_epochs",
     )),
-    "2.1": ("value passes", ("ppo.value_forward",)),
-    "2.2": ("devices", ("run.devices",)),
-    "2.3": ("network library", ()),
-    "2.4": ("observation normalisation", (
+    "2.1": ("value passes", "medium", "high", ("ppo.value_forward",)),
+    "2.2": ("devices", "high on several devices, none on one", "high", ("run.devices",)),
+    "2.3": ("network library", "none at run time", "medium", ()),
+    "2.4": ("observation normalisation", "none if it is off", "medium", (
         "ppo.obs_norm", "ppo.obs_norm_update", "ppo.obs_norm_ddof", "ppo.obs_norm_clip",
     )),
 }  # fmt: skip
-"""Number as in docs/ppo.md -> title, and the keys that decide it."""
+"""Number as in docs/ppo.md -> title, impact and confidence, and the keys that decide it.
+
+Impact and confidence are those of the published comparison of two implementations, Brax and SCS."""

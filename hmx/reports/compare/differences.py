@@ -100,7 +100,7 @@ def _aspect(
     meanings = {config: aspect.meaning for config, aspect in described.items()}
     effects = tuple(_text(_by_task(side, meanings.get)) for side in sides)
     bug = any(aspect.bug for aspect in described.values())
-    return DifferenceGroup(shown.title, shown.id, tuple(keys), effects, bug)
+    return DifferenceGroup(shown.title, shown.id, tuple(keys), effects, bug, shown.impact, shown.confidence)
 
 
 def _doc(key: str) -> str:

@@ -50,6 +50,7 @@ _COLOURS = 8
 _NARROW = 0.1  # scores: a performance profile that falls within less shows nothing
 _Row = TypeVar("_Row", bound=SideFacts | SideScores | Aggregates | Speed)
 _SAME = "the same: nothing in these runs depends on the difference"
+_RATED = "Impact and confidence as a published comparison of Brax and SCS rates them (docs/ppo.md)."
 
 
 def document(findings: CompareFindings) -> Document:
@@ -213,6 +214,11 @@ def _config(findings: CompareFindings) -> Iterator[Block]:
     if not findings.config:
         yield Paragraph("None, apart from names and seeds.")
         return
+    rated = [group for group in findings.config if group.impact]
+    if rated:
+        columns = (_text("documented difference"), _text("impact"), _text("confidence"))
+        ratings = (Row((f"{group.row} {group.title}", group.impact, group.confidence)) for group in rated)
+        yield Table(columns, tuple(ratings), note=_RATED)
     letters = [_text(side.letter) for side in findings.sides]
     rows = tuple(row for group in findings.config for row in _config_rows(group))
     yield Table((_text("key"), *letters, _text("meaning", 1)), rows)

@@ -93,6 +93,8 @@ class DifferenceGroup:
     differences: tuple[Difference, ...]
     effects: tuple[str, ...] = ()  # effect of the row, by side; "" if unknown
     bug: bool = False  # whether a side reproduces a known bug
+    impact: str = ""  # of the row, as the publication rates it; "" for all others
+    confidence: str = ""  # of that rating
 
 
 @dataclass(frozen=True, kw_only=True)

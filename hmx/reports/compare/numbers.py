@@ -166,7 +166,10 @@ TABLE: tuple[tuple[str, str, tuple[Number[Any], ...]], ...] = (
 
 
 class Value(NamedTuple):
-    """One value with its interval; `task` is "" over all tasks, and `at` a threshold or a share of the steps."""
+    """One value with its interval, or a text; `task` is "" over all tasks.
+
+    `at` is a threshold, a share of the steps, or the number of a documented difference.
+    """
 
     task: str
     side: str
@@ -176,6 +179,7 @@ class Value(NamedTuple):
     value: float | None
     low: float | None = None
     high: float | None = None
+    text: str = ""
 
     @property
     def named(self) -> Iterator[tuple[str, float | None]]:
@@ -237,11 +241,16 @@ def figures_of(values: Iterator[Value], tasks: int) -> dict[str, float | None]:
 
 
 def table(findings: CompareFindings) -> Table:
-    """Build the table of all values, for CSV; unknown values are empty."""
+    """Build the table of all values and of the ratings of differences, for CSV; unknown values are empty."""
     seeds = [
         Value(task.name, side.letter, f"{seed.run} seed {'' if seed.seed is None else seed.seed}".strip(), "seed", "",
               seed.value)
         for task in findings.tasks for side in task.sides for seed in side.seeds
     ]  # fmt: skip
     values = values_of(findings.tasks, findings.overall, findings.speed, findings.diagnostics)
-    return exact_table(Value._fields, ((row.task or "all", *row[1:]) for row in (*seeds, *values)))
+    ratings = [
+        Value("", "", "", name, group.row, None, text=text)
+        for group in findings.config if group.impact
+        for name, text in (("impact", group.impact), ("confidence", group.confidence))
+    ]  # fmt: skip
+    return exact_table(Value._fields, ((row.task or "all", *row[1:]) for row in (*seeds, *values, *ratings)))
