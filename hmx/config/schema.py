@@ -52,7 +52,12 @@ class RewardWeights:
     resource_holding: float = opt(0.01, "each credit and energy held when a stage is completed", "per unit")
     damage_penalty: float = opt(-1.0, "each hit point lost in a step, net", "per hp")
     hp_recovery: float = opt(1.0, "each hit point gained in a step, net", "per hp")
-    siphon_quality: float = opt(-0.025, "each credit and energy missed by a worse siphon position", "per unit")
+    siphon_quality: float = opt(
+        -0.025,
+        "each credit and energy missed by a worse siphon position: -0.5 x the reward missed, which is 0.05 per unit, "
+        "as resource_gain pays by default",
+        "per unit",
+    )  # fmt: skip
     program_waste: float = opt(-0.3, "using RESET with 2 hit points", "per use")
 
 

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from hmx.config.schema import REWARD_TERMS
+from hmx.config.schema import REWARD_TERMS, RewardWeights
 from hmx.records.metrics_table import GROUPS, METRICS, PROGRAMS
 
 CONTRACT = {
@@ -83,6 +83,13 @@ def test_reward_terms_are_the_fields_of_the_weights():
     assert rewards == [f"reward/{term}" for term in REWARD_TERMS]
     assert METRICS["reward/kills"].help.startswith("+0.3 per kill: ")
     assert METRICS["reward/step_penalty"].help.startswith("-0.01 per step: ")
+
+
+def test_a_missed_unit_costs_half_of_what_a_gained_one_pays():
+    """The specification writes -0.5 x missed, in units of the reward; here the weight is per credit and energy."""
+    weights = RewardWeights()
+    assert weights.siphon_quality == -0.5 * weights.resource_gain == -0.025
+    assert "-0.5 x the reward missed, which is 0.05 per unit" in METRICS["reward/siphon_quality"].help
 
 
 def test_there_are_23_programs():
