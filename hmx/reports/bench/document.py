@@ -106,9 +106,9 @@ def _parts(found: BenchFindings) -> Table:
 
 
 def _metrics(cost: MetricsCost) -> str:
-    share = interval(*(None if value is None else 100 * value for value in cost.share))
+    value, low, high = (None if share is None else 100 * share for share in cost.share)
     without = f"{counted(cost.rounds, 'round')} with and without them, in turn"
-    return f"The metrics of rewards, actions and events take {share} % of an update ({without})."
+    return f"The metrics of rewards, actions and events take {interval(value, low, high)} % of an update ({without})."
 
 
 def _work(found: BenchFindings) -> Iterator[Block]:
