@@ -50,7 +50,7 @@ class _Streak:
 
 
 class Monitor:
-    """Take the records of a run and find the rules that they break; an update costs about 0.1 ms per agent.
+    """Take the records of a run and find the rules that they break; an update costs about 0.2 ms per agent.
 
     A history begins again after each update of `restarts`, where a fork or a resumption changed what is learned.
     Without a configuration, `total_updates` points of a log are checked.
