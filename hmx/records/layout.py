@@ -218,9 +218,9 @@ def rename_run(paths: RunPaths, name: str) -> RunPaths:
     new = RunPaths(paths.root, name)
     if os.path.lexists(new.folder):
         raise HmxError(f"cannot rename {paths.folder}: {new.folder} already exists", "choose another name")
-    with RunLock(paths), writing("the run folder", paths.folder):
-        paths.lock.unlink()  # it would be moved too
+    with RunLock(paths) as lock, writing("the run folder", paths.folder):
         paths.folder.rename(new.folder)
+        lock.moved(new)
     return new
 
 

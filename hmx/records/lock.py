@@ -1,8 +1,13 @@
-"""Allow one writer per run, by a lock file in the run folder.
+"""Allow one writer per run, by a lock file in the run folder; exact on every disk, with or without `flock`.
 
-The lock itself is the system's (`flock`), which ends with the process. The file names its owner, for users and for
-machines that share the folder but not `flock`. Between those, the modification time of the file is a heartbeat, renewed
-every `HEARTBEAT` seconds; a lock without one for `STALE` seconds is stale.
+The file `lock` names its owner and a random token. It appears as a whole, by a hard link, so one process creates it. A
+process takes a stale lock over by creating the file `lock-KEY`, whose name is made from the token in the stale one.
+One process wins that name too, and then renames its file to `lock`. A slower process reads `lock` again, does not find
+its own file at the end of the chain, and deletes it. So a new lock is never mistaken for the stale one.
+
+A lock of this machine is stale when its process is gone. Elsewhere the modification time of the file is a heartbeat,
+renewed every `HEARTBEAT` seconds; a lock without one for `STALE` seconds is stale. The file system of the folder is the
+only clock for that. `flock` may only add that an owner lives which cannot be seen.
 """
 
 from __future__ import annotations
@@ -12,39 +17,38 @@ import dataclasses
 import datetime
 import errno
 import fcntl
+import hashlib
 import json
 import os
+import secrets
 import shlex
 import socket
 import threading
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hmx.config.files import open_plain, words
 from hmx.errors import ExitCode, HmxError, counted
+from hmx.records import atomic
 from hmx.records.artefact import SEAL, digest, sealed
-from hmx.records.paths import RunPaths
+from hmx.records.owner import Owner, lives, this_process
+from hmx.records.paths import LOCK, RunPaths
 from hmx.records.plain import typed
 
 SCHEMA = 1
 HEARTBEAT = 20.0  # seconds between two heartbeats
 STALE = 120.0  # seconds without a heartbeat after which the lock of another machine is stale
 
-_PATIENCE = 0.3  # seconds; `hmx runs list` briefly holds a lock to test it
+_TRIES = 15  # to get a lock that others take and release; `hmx runs list` briefly holds `flock` to test it
+_PAUSE = 0.02  # seconds between them
+_STARTING = 10.0  # seconds in which an empty lock gets its content, on a disk without hard links
+_PROBE = 16  # characters in the names of files that tell the time
+_LONGEST = 64  # files of a chain; there are two only while a lock is taken over
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Owner:
-    """A process, distinguished from a later one with the same number."""
-
-    host: str
-    pid: int
-    started: str  # start time of the process, in units of its system; "" if unknown
-    boot: str  # id of the machine's boot; "" if unknown
-    since: str  # when the lock was taken, ISO 8601 in UTC
-    pids: str = ""  # namespace of the process number, such as that of a container; "" if unknown
+_held: set[str] = set()  # tokens of the locks that this process holds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +57,7 @@ class Holding:
 
     state: Literal["held", "stale", "free"]
     owner: Owner | None = None
+    quiet: float = dataclasses.field(default=0.0, compare=False)  # seconds since the last heartbeat, where it decides
 
 
 class RunInUse(HmxError):
@@ -71,60 +76,170 @@ class RunLock:
 
     def __init__(self, paths: RunPaths) -> None:
         self.note = ""
-        self._path = paths.lock
-        self._folder = paths.folder
+        self._paths = paths
+        self._token = ""
         self._handle = -1
         self._stop = threading.Event()
 
     def __enter__(self) -> RunLock:
+        owner = this_process()
+        self._token = owner.token
+        _held.add(self._token)
         try:
-            self._handle = self._acquire()
-        except OSError as problem:
-            raise _unusable(self._path, problem) from problem
+            self._handle = self._acquire(sealed({"schema": SCHEMA, **dataclasses.asdict(owner)}))
+        except BaseException as problem:
+            _held.discard(self._token)
+            if isinstance(problem, OSError):
+                raise _unusable(self._paths.lock, problem) from problem
+            raise
         beat = threading.Thread(target=_beat, args=(os.dup(self._handle), self._stop), name="hmx-lock", daemon=True)
         beat.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        path = self._paths.lock
         with contextlib.suppress(OSError):
-            if _is_at(self._handle, self._path):
-                self._path.unlink()
+            # While this machine was suspended, another one may have taken the lock over.
+            if _is_at(self._handle, path) and len(_chain(path)) == 1:
+                path.unlink()
         with contextlib.suppress(OSError):  # also for the copy of the descriptor that the heartbeat thread has
             fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
+        _held.discard(self._token)
 
-    def _acquire(self) -> int:
-        give_up = time.monotonic() + _PATIENCE
-        while True:
-            handle = open_plain(self._path, os.O_RDWR | os.O_CREAT)
+    def moved(self, paths: RunPaths) -> None:
+        """Note that the folder of the run was renamed, with the lock in it."""
+        self._paths = paths
+
+    def _acquire(self, text: str) -> int:
+        path = self._paths.lock
+        for _ in range(_TRIES):
+            last = next(reversed(_chain(path)), None)
+            found = _state_of(last, self._paths.folder)
+            if found.state == "held":
+                raise _refusal(self._paths, found)
+            place = last.successor if last else path
             try:
-                locked = _flock(handle, shared=False)
-                # A process that ends removes the file, so the opened file may no longer be the one at the path.
-                if locked is not False and _is_at(handle, self._path):
-                    self._take(handle, locked)
+                _create(place, text, last)
+                won = [link.text for link in _chain(path)[-1:]] == [text.encode()]
+                if won:
+                    handle = _settle(place, path)
+                    self.note = _note(path, last)
                     return handle
-                if locked is False and time.monotonic() > give_up:
-                    raise _refusal(self._folder, self._path, _owner(handle), _quiet(handle, time.time()))
             except BaseException:
-                os.close(handle)
+                _withdraw(text, place, path)
                 raise
-            os.close(handle)
-            time.sleep(0.02)
+            _withdraw(text, place)
+            time.sleep(_PAUSE)
+        raise _refusal(self._paths, Holding("held"))
 
-    def _take(self, handle: int, locked: bool | None) -> None:
-        found = os.fstat(handle).st_size
-        owner = _owner(handle) if found else None
-        quiet = _quiet(handle, _now_in(self._folder))
-        if owner is not None and _alive(owner, quiet, locked):
-            raise _refusal(self._folder, self._path, owner, quiet)
-        if owner is not None:
-            self.note = f"removed the stale lock {self._path} of process {owner.pid} on {owner.host}, which is gone"
-        elif found:
-            self.note = f"removed the stale lock {self._path}, which is damaged"
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, sealed({"schema": SCHEMA, **dataclasses.asdict(this_process())}).encode(), 0)
-        os.fsync(handle)
+
+class _Link(NamedTuple):
+    """One file of the chain of a lock: `lock`, or a file that takes over the one before it."""
+
+    path: Path
+    text: bytes
+    status: os.stat_result
+    locked: bool | None  # as `_flock` returns it
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner that it names; None if it is damaged or empty."""
+        return _owner(self.text)
+
+    @property
+    def successor(self) -> Path:
+        """The path of the file that takes it over."""
+        # Only the text of a lock with an owner is unique.
+        file = b"" if self.owner else f"{self.status.st_ino} {self.status.st_mtime_ns}\n".encode()
+        return self.path.with_name(f"{LOCK}-{hashlib.sha256(file + self.text).hexdigest()[:32]}")
+
+
+def _chain(path: Path) -> list[_Link]:
+    """Read a lock and the files that take it over, oldest first; the last one counts."""
+    found: list[_Link] = []
+    while len(found) < _LONGEST:
+        try:
+            handle = open_plain(path)
+        except FileNotFoundError:
+            return found
+        try:
+            locked = _flock(handle, shared=True)
+            found.append(_Link(path, os.pread(handle, 1 << 16, 0), os.fstat(handle), locked))
+        finally:
+            os.close(handle)
+        path = found[-1].successor
+    raise OSError(errno.EMLINK, f"more than {_LONGEST} processes were killed while they took it over")
+
+
+def _state_of(last: _Link | None, folder: Path) -> Holding:
+    """Return the state of a lock from the last file of its chain."""
+    if last is None:
+        return Holding("free")
+    owner, quiet = last.owner, 0.0
+    alive = False if owner is None else lives(owner)
+    if owner is not None and alive and owner.pid == os.getpid():
+        alive = owner.token in _held
+    if alive is None:
+        quiet = max(0.0, _now_in(folder) - last.status.st_mtime)
+        alive = quiet < STALE
+    return Holding("held" if alive or last.locked is False else "stale", owner, quiet)
+
+
+def _create(place: Path, text: str, last: _Link | None) -> None:
+    """Create a file of the chain as a whole, unless another process was faster.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        atomic.create(place, text)
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        # Without hard links there is an empty file for a moment; nobody else takes that over.
+        if last is not None and not last.text and _now_in(place.parent) - last.status.st_mtime < _STARTING:
+            return
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            atomic.write_text(place, text)
+
+
+def _settle(place: Path, path: Path) -> int:
+    """Give a lock that was taken its name, and delete what killed processes have left of others; return its file."""
+    handle = open_plain(place, os.O_RDWR)
+    try:
+        if place != path:
+            os.replace(place, path)
+        for _ in range(_TRIES):
+            if _flock(handle, shared=False) is not False:
+                break
+            time.sleep(_PAUSE)
+        chain = {link.path for link in _chain(path)}
+        for left in {*path.parent.glob(f"{LOCK}-*"), *path.parent.glob(f".{LOCK}-{'?' * _PROBE}")} - chain:
+            with contextlib.suppress(OSError):
+                left.unlink()
+        return handle
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _withdraw(text: str, *places: Path) -> None:
+    """Delete the file of a process that does not get the lock."""
+    for place in places:
+        with contextlib.suppress(OSError):
+            if place.read_bytes() == text.encode():
+                place.unlink()
+
+
+def _note(path: Path, last: _Link | None) -> str:
+    if last is None or not last.text:
+        return ""
+    if last.owner is None:
+        return f"removed the stale lock {path}, which is damaged"
+    return f"removed the stale lock {path} of process {last.owner.pid} on {last.owner.host}, which is gone"
 
 
 def holding(paths: RunPaths) -> Holding:
@@ -133,99 +248,28 @@ def holding(paths: RunPaths) -> Holding:
     Raises:
         OSError: the lock file cannot be read, or is not a regular file.
     """
-    try:
-        handle = open_plain(paths.lock)
-    except FileNotFoundError:
-        return Holding("free")
-    try:
-        locked, owner = _flock(handle, shared=True), _owner(handle)
-        alive = locked is False or (owner is not None and _alive(owner, _quiet(handle, time.time()), locked))
-        return Holding("held" if alive else "stale", owner)
-    finally:
-        os.close(handle)
+    return _state_of(next(reversed(_chain(paths.lock)), None), paths.folder)
 
 
 def check_free(paths: RunPaths) -> None:
     """Refuse a run that a process writes to (exit code 2), or whose lock cannot be read (3)."""
     try:
         found = holding(paths)
-        if found.state == "held":
-            raise _refusal(paths.folder, paths.lock, found.owner, max(0.0, time.time() - paths.lock.stat().st_mtime))
     except OSError as problem:
         raise _unusable(paths.lock, problem) from problem
+    if found.state == "held":
+        raise _refusal(paths, found)
 
 
-def this_process() -> Owner:
-    """Return this process."""
-    moment = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Owner(
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        started=_started(os.getpid()),
-        boot=_boot(),
-        since=moment,
-        pids=_namespace(),
-    )
-
-
-def _started(pid: int) -> str:
+def _owner(text: bytes) -> Owner | None:
+    """Return the owner named in a file; None if it is damaged or still empty."""
     try:
-        # The name of the program is in parentheses and may contain any character.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError, UnicodeDecodeError):
-        return ""
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _namespace() -> str:
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
-
-
-def _alive(owner: Owner, quiet: float, locked: bool | None) -> bool:
-    """Return whether a lock that `flock` grants still belongs to a live process.
-
-    `quiet` is the time since its last heartbeat; `locked` is None if `flock` does not work.
-    """
-    me = this_process()
-    same_boot = owner.boot == me.boot and (me.boot or owner.host == me.host)
-    if same_boot and owner.pids not in ("", me.pids):
-        return quiet < STALE  # in another container of this machine, whose processes have numbers of their own
-    if same_boot:
-        # A grant by `flock` is correct, unless the lock file was deleted while its owner ran.
-        return _runs(owner.pid) and owner.started == _started(owner.pid) and not (locked and owner.pid == me.pid)
-    if owner.host == me.host and owner.boot and me.boot:
-        return False  # the machine was restarted since
-    return quiet < STALE
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # such as a process of another user
-        pass
-    return True
-
-
-def _owner(handle: int) -> Owner | None:
-    """Return the owner named in the file; None if it is damaged or still empty."""
-    try:
-        data = json.loads(os.pread(handle, 1 << 16, 0))
+        data = json.loads(text)
         if data.pop(SEAL) != digest(data):
             return None
         del data["schema"]
         owner = typed(Owner, data)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return owner if owner.pid > 0 else None
 
@@ -259,37 +303,35 @@ def _beat(handle: int, stop: threading.Event) -> None:
         os.close(handle)
 
 
-def _quiet(handle: int, now: float) -> float:
-    """Return the seconds since the last heartbeat."""
-    return max(0.0, now - os.fstat(handle).st_mtime)
-
-
 def _now_in(folder: Path) -> float:
     """Return the current time of the clock that stamps the files of a folder, such as that of a file server."""
-    probe = folder / f".lock-{os.getpid()}"
+    probe = folder / f".{LOCK}-{secrets.token_hex(_PROBE // 2)}"
     try:
-        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        return probe.lstat().st_mtime
-    except FileExistsError:
+        handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError:  # a folder that this process cannot write to, so it cannot take the lock either
         return time.time()
+    try:
+        return os.fstat(handle).st_mtime
     finally:
-        probe.unlink(missing_ok=True)
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
 
-def _refusal(folder: Path, lock: Path, owner: Owner | None, quiet: float) -> RunInUse:
+def _refusal(paths: RunPaths, found: Holding) -> RunInUse:
+    owner = found.owner
     if owner is None:
-        return RunInUse(f"{folder} is in use by another process", "wait until it has ended")
+        return RunInUse(f"{paths.folder} is in use by another process", "wait until it has ended")
     here = owner.host == socket.gethostname()
     since = f"since {owner.since} ({_age(owner.since)})"
     if here:
-        message = f"{folder} is in use by process {owner.pid} {since}"
+        message = f"{paths.folder} is in use by process {owner.pid} {since}"
         return RunInUse(message, f"wait until it has ended, or stop it: kill {owner.pid}")
-    beat = f"last heartbeat {quiet:.0f} s ago"
-    message = f"{folder} is in use by process {owner.pid} on {owner.host} {since}; {beat}"
+    beat = f"last heartbeat {found.quiet:.0f} s ago"
+    message = f"{paths.folder} is in use by process {owner.pid} on {owner.host} {since}; {beat}"
     lapse = f"if that machine is gone, the lock becomes stale {STALE:.0f} s after its last heartbeat"
-    return RunInUse(
-        message, f"wait until it has ended, or stop it there; {lapse}, or remove it now: rm {shlex.quote(str(lock))}"
-    )
+    remove = f"rm {shlex.quote(str(paths.lock))}"
+    return RunInUse(message, f"wait until it has ended, or stop it there; {lapse}, or remove it now: {remove}")
 
 
 def _age(moment: str) -> str:

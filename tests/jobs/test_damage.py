@@ -29,7 +29,7 @@ from hmx.records import atomic, checkpoints, jsonl, score_file
 from hmx.records import meta as metas
 from hmx.records.artefact import sealed, write_sealed
 from hmx.records.frozen import config_fault, read_config
-from hmx.records.lock import this_process
+from hmx.records.owner import this_process
 from hmx.records.paths import RunPaths
 from hmx.records.score_file import ScoreHeader
 from hmx.records.sealed_arrays import ArrayForm, StoredArray

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from hmx.errors import ExitCode, HmxError
-from hmx.records import lock
+from hmx.records import atomic, lock
 from hmx.records.artefact import sealed
 from hmx.records.layout import new_run
-from hmx.records.lock import STALE, RunLock, holding, this_process
+from hmx.records.lock import STALE, RunLock, holding
+from hmx.records.owner import started, this_process
 from hmx.records.paths import RunPaths
 
 HOLD = """
@@ -31,9 +32,9 @@ with RunLock(RunPaths(sys.argv[1], "r")) as held:
 TAKE_TURNS = """
 import os, sys
 from hmx.errors import HmxError
-from hmx.records import lock
+from hmx.records import atomic, lock
 from hmx.records.paths import RunPaths
-lock._PATIENCE = 0.05
+lock._TRIES = 3
 held = 0
 for _ in range(60):
     try:
@@ -45,6 +46,64 @@ for _ in range(60):
     except HmxError:
         continue
 print(held)
+"""
+
+
+TAKE_OVER = """
+import collections, errno, fcntl, json, os, random, sys, time
+
+def slow(call):
+    def late(*arguments, **named):
+        time.sleep(random.random() * 0.002)  # as on the disk of a server, so that the steps of processes mix
+        return call(*arguments, **named)
+    return late
+
+def refuse(number):
+    def call(*arguments, **named):
+        raise OSError(number, os.strerror(number))
+    return call
+
+inside, disk = sys.argv[2:]
+if disk == "flock of one machine":  # and every process here stands for a machine
+    fcntl.flock = lambda handle, operation: None
+else:
+    fcntl.flock = refuse(errno.ENOLCK)
+if disk == "no hard links":
+    os.link = refuse(errno.EPERM)
+for name in ("open", "fstat", "pread", "pwrite", "link", "replace"):
+    setattr(os, name, slow(getattr(os, name)))
+
+from hmx.records import atomic, lock
+from hmx.records.paths import RunPaths
+lock._TRIES = 2
+counts = collections.Counter()
+WORDS = {0: "held", 1: "error", 2: "refused", 3: "two processes held it"}
+
+def turn(killed):
+    random.seed()
+    try:
+        with lock.RunLock(RunPaths(sys.argv[1], "r")):
+            os.close(os.open(inside, os.O_CREAT | os.O_EXCL))
+            time.sleep(0.002)
+            os.unlink(inside)
+            if killed:
+                os._exit(0)
+    except lock.RunInUse:
+        return 2
+    except FileExistsError:
+        return 3
+    return 0
+
+for number in range(40):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = turn(number % 2)
+        finally:
+            os._exit(code)
+    counts[WORDS[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]] += 1
+print(json.dumps({word: counts[word] for word in WORDS.values()}))
 """
 
 
@@ -123,7 +182,7 @@ def test_reused_process_id_does_not_hold_the_lock(paths: RunPaths) -> None:
 def test_lock_without_flock_depends_on_its_owner(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_flock", lambda handle, shared: None)
     parent = os.getppid()
-    write(paths, pid=parent, started=lock._started(parent))
+    write(paths, pid=parent, started=started(parent))
     assert holding(paths).state == "held"
     with pytest.raises(HmxError, match=f"in use by process {parent} since"):
         RunLock(paths).__enter__()
@@ -238,20 +297,101 @@ def test_lock_is_held_by_one_of_many_processes(paths: RunPaths, tmp_path: Path) 
     assert all(int(text) > 0 for text in ended)
 
 
-def test_file_replaced_while_locking_is_not_the_lock(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    flock, calls = lock._flock, []
+def test_a_lock_that_was_taken_over_meanwhile_is_not_stolen(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process takes the stale lock over, after this one has read it and before it writes."""
+    create, calls = atomic.create, []
+    write(paths)
 
-    def late(handle: int, shared: bool) -> bool | None:
-        calls.append(handle)
-        if len(calls) == 1:
-            paths.lock.unlink()
-            paths.lock.touch()
-        return flock(handle, shared)
+    def late(path: Path, text: str) -> bool:
+        if not calls:
+            with hold(paths) as process:
+                calls.append((path, paths.lock.read_bytes(), process.pid))
+                process.kill()
+            write(paths, pid=os.getppid(), started=started(os.getppid()), token="fresh")
+        return create(path, text)
 
-    monkeypatch.setattr(lock, "_flock", late)
+    monkeypatch.setattr(atomic, "create", late)
+    with pytest.raises(HmxError, match=f"in use by process {os.getppid()} since"):
+        RunLock(paths).__enter__()
+    assert json.loads(paths.lock.read_text())["token"] == "fresh"
+    assert os.listdir(paths.folder) == ["lock"]
+
+
+@pytest.mark.parametrize("disk", ["no flock", "flock of one machine", "no hard links"])
+def test_one_of_many_processes_takes_a_stale_lock_on_any_disk(disk: str, paths: RunPaths, tmp_path: Path) -> None:
+    """Half of the processes that get the lock are killed while they hold it, so most locks that are found are stale."""
+    work = [start(TAKE_OVER, paths, str(tmp_path / "inside"), disk) for _ in range(4)]
+    ended = [json.loads(process.communicate()[0]) for process in work]
+    assert [count["two processes held it"] for count in ended] == [0, 0, 0, 0]
+    assert [count["error"] for count in ended] == [0, 0, 0, 0]
+    assert sum(count["held"] for count in ended) > 16
     with RunLock(paths):
-        assert len(calls) == 2
+        assert os.listdir(paths.folder) == ["lock"]
+    assert os.listdir(paths.folder) == []
+
+
+@pytest.mark.parametrize("wrong", [-600.0, 600.0])
+@pytest.mark.parametrize("flock", [True, False])
+def test_a_wrong_clock_changes_nothing(
+    wrong: float, flock: bool, paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + wrong)
+    if not flock:
+        monkeypatch.setattr(lock, "_flock", lambda handle, shared: None)
+    write(paths, host="elsewhere", boot="another", pid=77)
+    for silent, state in ((STALE - 30, "held"), (STALE + 30, "stale")):
+        os.utime(paths.lock, (now() - silent, now() - silent))
+        assert holding(paths).state == state
+    with RunLock(paths) as held:
+        assert "of process 77 on elsewhere" in held.note
+        assert abs(paths.lock.stat().st_mtime - now()) < 30
+
+
+def test_a_heartbeat_is_that_of_the_file_system(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() - 600)
+    with RunLock(paths):
+        os.utime(paths.lock, (1, 1))
+        while paths.lock.stat().st_mtime == 1:
+            time.sleep(0.01)
+        assert abs(paths.lock.stat().st_mtime - now()) < 30
+
+
+def test_a_process_that_has_ended_holds_no_lock_before_its_parent_notices(paths: RunPaths) -> None:
+    process = hold(paths)
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    assert holding(paths).state == "stale"
+    process.communicate()
+
+
+def test_a_lock_left_by_a_kill_while_it_was_taken_over_is_taken_over(paths: RunPaths) -> None:
+    """A process was killed after it had created its file, and before it had renamed that to `lock`."""
+    write(paths, token="first")
+    first = lock._chain(paths.lock)[0]
+    write(paths, token="second")
+    paths.lock.rename(first.successor)
+    write(paths, token="first")
+    assert [link.owner.token for link in lock._chain(paths.lock) if link.owner] == ["first", "second"]
+    assert holding(paths).state == "stale"
+    with RunLock(paths):
+        assert os.listdir(paths.folder) == ["lock"]
         assert json.loads(paths.lock.read_text())["pid"] == os.getpid()
+    assert os.listdir(paths.folder) == []
+
+
+def test_an_owner_that_lost_its_lock_leaves_that_of_the_other(paths: RunPaths) -> None:
+    """The machine of the owner was suspended, so another process took over."""
+    with RunLock(paths):
+        successor, mine = lock._chain(paths.lock)[0].successor, paths.lock.read_text()
+        paths.lock.rename(paths.folder / "mine")
+        write(paths, pid=os.getppid(), started=started(os.getppid()))
+        paths.lock.rename(successor)
+        (paths.folder / "mine").rename(paths.lock)
+    assert paths.lock.read_text() == mine
+    assert holding(paths).state == "held"
 
 
 def test_run_in_use_is_not_replaced(paths: RunPaths) -> None:

@@ -22,7 +22,8 @@ from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs
 from hmx.records.artefact import sealed
 from hmx.records.frozen import read_config
-from hmx.records.lock import SCHEMA, Owner
+from hmx.records.lock import SCHEMA
+from hmx.records.owner import Owner
 from hmx.registry.load import Loaded
 from hmx.runs.checkpoint import to_host
 from hmx.runs.programs import Programs
