@@ -80,15 +80,13 @@ def _check(outputs: Outputs, force: bool) -> None:
 
 def default_page(findings: RunFindings) -> Path:
     """Return the page in the folder of the first run; the folder is made."""
-    from hmx.config.files import words
+    from hmx.config.files import make_folder, words
 
     run = findings.runs[0]
     name = PAGE if len(findings.runs) == 1 else f"report-of-{len(findings.runs)}-runs.html"
     folder = run.path / "reports"
     try:
-        if folder.is_symlink():
-            raise OSError(0, "a link instead of a folder")
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
     except OSError as problem:
         message = f"cannot write the page in {quoted(str(folder))}: {words(problem)}"
         raise HmxError(message, "choose another place: --html page.html") from None

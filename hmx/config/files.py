@@ -1,4 +1,4 @@
-"""Open files that may come from a stranger: regular files only, up to a size, and no link is followed."""
+"""Open files and folders that may come from a stranger: regular ones only, up to a size, and no link is followed."""
 
 from __future__ import annotations
 
@@ -88,6 +88,33 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
     if stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, "a folder instead of a file")
     raise OSError(errno.EINVAL, "not a regular file")
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder inside that of a run or study; it must not be a link, which may lead out.
+
+    Raises:
+        FileNotFoundError: it is missing.
+        NotADirectoryError: it is a link, or not a folder.
+        OSError: it cannot be read.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as problem:
+        if problem.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        what = "a link instead of a folder" if folder.is_symlink() else "not a folder"
+        raise NotADirectoryError(errno.ENOTDIR, what) from None
+    try:
+        return os.listdir(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path, parents: bool = False) -> None:
+    """Make a folder inside that of a run or study, unless it exists; errors as of `names_in`."""
+    folder.mkdir(parents=parents, exist_ok=True)
+    names_in(folder)
 
 
 def words(problem: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
+from hmx.config.files import make_folder
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.records.artefact import REPORT_SCHEMA, read_json, write_sealed
@@ -63,7 +64,7 @@ class PolicyStats:
 
 def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> None:
     """Write the evaluation at the end of a run; raise the OSError if that fails."""
-    paths.reports.mkdir(exist_ok=True)
+    make_folder(paths.reports)
     data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": [row.to_json() for row in rows]}
     write_sealed(paths.reports / EVALUATION, data)
 

@@ -16,7 +16,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ExportRequest
 from hmx.records import jsonl
 from hmx.records.atomic import check_new, replacing, taken, writing
-from hmx.records.layout import find_run
+from hmx.records.layout import check_own, find_run
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult
 from hmx.runs.event_files import PATTERN, EventFiles, check_installed
@@ -71,6 +71,8 @@ def export_metrics(run: str | Path, request: ExportRequest, output: Path | None 
 def _place(paths: RunPaths, request: ExportRequest, output: Path | None) -> Path:
     """Return the output path; refuse one that exists."""
     default = paths.events if request.to == "tensorboard" else paths.reports / f"metrics.{request.to}"
+    if output is None:
+        check_own(default if request.to == "tensorboard" else paths.reports, "--output")
     place = default if output is None else output
     if place == STDOUT and request.to != "csv":
         raise HmxError(f"cannot print {request.to}: only CSV can be printed", "--to csv, or name a file with --output")

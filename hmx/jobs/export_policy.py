@@ -24,6 +24,7 @@ from hmx.jobs.exported.program import make_program, policy_numbers
 from hmx.jobs.requests import PolicyRequest
 from hmx.records import frozen, meta
 from hmx.records.atomic import check_new, write_bytes, write_text, writing
+from hmx.records.layout import check_own
 from hmx.records.paths import REPORTS
 from hmx.records.plain import JsonResult
 from hmx.rl.normaliser import RunningStats
@@ -59,6 +60,8 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
             so nothing is written (4).
     """
     source = find(run)
+    if output is None and source.paths:
+        check_own(source.paths.reports, "--output")
     place = output or source.folder / (REPORTS if source.paths else "") / f"policy.{request.to}"
     contract_place = place.with_name(CONTRACT)
     if place == contract_place:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -254,7 +253,7 @@ def _rewind(paths: RunPaths, restored: Restored, fits: bool, run_id: str) -> lis
     if mark is not None and fits:
         jsonl.cut(path, mark.size)
         return []
-    original = shutil.copyfile(path, layout.aside(path))
+    original = layout.copy_aside(path)
     damaged = jsonl.salvage(path, update, run_id)
     last = jsonl.survey(path).last
     notes = []

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from hmx.algos.types import TrainState
+from hmx.config.files import make_folder
 from hmx.config.schema import ReplayConfig, RunConfig
 from hmx.errors import HmxError
 from hmx.records.paths import RunPaths
@@ -33,7 +34,7 @@ def save_buffers(session: Session, paths: RunPaths, state: TrainState, update: i
 
         def write(index: int = index, place: Path = place) -> None:
             replay = seed_state(state, index, cfg.run.num_seeds).learner.replay
-            place.parent.mkdir(exist_ok=True)
+            make_folder(place.parent)
             buffers.save(place, buffers.from_replay(replay, cfg, session.env.spec, run=paths.name, update=update))
 
         try:

@@ -7,14 +7,16 @@ import glob
 import os
 import secrets
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from hmx.errors import ExitCode, HmxError
+from hmx.records.owner import has_ended, mark_of
 
-_ABANDONED = 3600.0  # seconds since a temporary file was written after which its process is gone
+_ABANDONED = 3600.0  # seconds since another machine wrote a temporary file, after which its process is gone
+_MARK = ".tmp-"  # in the name of a temporary file, before the mark of its process
+PROBE = 16  # characters at the end of the name of a file that tells the time
 
 
 def write_text(path: Path, text: str) -> None:
@@ -37,10 +39,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be written; the old file, if any, is unchanged.
     """
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    _delete_abandoned(path)
+    sweep(path.parent, path.name)
+    temporary = _temporary(path)
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -61,9 +63,8 @@ def create(path: Path, text: str) -> bool:
     Raises:
         OSError: it cannot be written, or the file system has no hard links.
     """
-    _delete_abandoned(path)
-    # The name must be unique on all hosts, which may use the same process numbers.
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}-{secrets.token_hex(8)}")
+    sweep(path.parent, path.name)
+    temporary = _temporary(path)
     try:
         with temporary.open("xb") as file:
             file.write(text.encode("utf-8"))
@@ -86,12 +87,34 @@ def _link(temporary: Path, path: Path) -> bool:
     return True
 
 
-def _delete_abandoned(path: Path) -> None:
-    """Delete temporary files that killed processes have left for a name."""
-    for stale in path.parent.glob(f".{glob.escape(path.name)}.tmp-[0-9]*"):
+def _temporary(path: Path) -> Path:
+    """Return a new name that no other process on any host uses, nor can foresee."""
+    return path.with_name(f".{path.name}{_MARK}{mark_of(os.getpid())}-{secrets.token_hex(4)}")
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Delete temporary files that killed processes have left in a folder: those for a name, or all."""
+    for path in folder.glob(f".{glob.escape(name) or '*'}{_MARK}[0-9]*"):
         with contextlib.suppress(OSError):
-            if time.time() - stale.lstat().st_mtime > _ABANDONED:
-                stale.unlink()
+            gone = has_ended(path.name.rpartition(_MARK)[2].rpartition("-")[0])
+            if gone or (gone is None and now_in(folder) - path.lstat().st_mtime > _ABANDONED):
+                path.unlink()
+
+
+def now_in(folder: Path) -> float:
+    """Return the current time, in seconds, of the clock that stamps the files of a folder, as that of a file server.
+
+    Raises:
+        OSError: no file can be written there.
+    """
+    probe = folder / f".now-{secrets.token_hex(PROBE // 2)}"
+    handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        return os.fstat(handle).st_mtime
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -73,13 +73,13 @@ class Manifest(CheckpointInfo):
 
 
 def listing(folder: Path) -> list[Path]:
-    """Return all folders and files named like a checkpoint, complete or not, oldest first.
+    """Return all folders and files named like a checkpoint, complete or not, oldest first; none of a link to a folder.
 
     Raises:
         Unreadable: the system fails to read the folder (exit code 3).
     """
     try:
-        found = files.retrying(folder, lambda: list(folder.iterdir()))
+        found = files.retrying(folder, lambda: [folder / name for name in files.names_in(folder)])
     except (FileNotFoundError, NotADirectoryError):
         return []
     numbered = (p for p in found if p.name.isascii() and p.name.isdigit())

@@ -63,7 +63,7 @@ class MetricsWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         repair(path)
-        self._handle: int | None = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        self._handle: int | None = open_plain(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         sync_folder(path.parent)
 
     def write(self, record: Record) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
+from hmx.config.files import make_folder, names_in, words
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.references import name_of
 from hmx.errors import ExitCode, HmxError, nearest
@@ -264,12 +265,31 @@ def aside(path: Path) -> Path:
     return path.with_name(f"{path.name}.damaged")
 
 
+def check_own(folder: Path, option: str) -> None:
+    """Refuse (exit code 3) to write to a folder of a run that is a link or a file; `option` names another place."""
+    try:
+        names_in(folder)
+    except FileNotFoundError:
+        pass
+    except OSError as problem:
+        raise HmxError(
+            f"cannot write in {folder}: {words(problem)}", f"name another place: {option}", ExitCode.ARTEFACT
+        ) from None
+
+
 def set_aside(path: Path) -> Path:
     """Rename a damaged file or folder; one that was set aside earlier is deleted."""
     target = aside(path)
     _delete(target)
     path.rename(target)
     return target
+
+
+def copy_aside(path: Path) -> Path:
+    """Copy a damaged file to where `set_aside` would rename it."""
+    target = aside(path)
+    _delete(target)
+    return shutil.copyfile(path, target, follow_symlinks=False)
 
 
 def _delete(path: Path) -> None:
@@ -281,8 +301,8 @@ def _delete(path: Path) -> None:
 
 
 def _subfolders(paths: RunPaths) -> None:
-    paths.checkpoints.mkdir(exist_ok=True)
-    paths.reports.mkdir(exist_ok=True)
+    make_folder(paths.checkpoints)
+    make_folder(paths.reports)
     # Otherwise a loss of power may take the whole run. The parent may not be readable.
     sync_folder(paths.root)
     with contextlib.suppress(OSError):

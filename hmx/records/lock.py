@@ -20,7 +20,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 import shlex
 import socket
 import threading
@@ -43,7 +42,6 @@ STALE = 120.0  # seconds without a heartbeat after which the lock of another mac
 _TRIES = 15  # to get a lock that others take and release; `hmx runs list` briefly holds `flock` to test it
 _PAUSE = 0.02  # seconds between them
 _STARTING = 10.0  # seconds in which an empty lock gets its content, on a disk without hard links
-_PROBE = 16  # characters in the names of files that tell the time
 _LONGEST = 64  # files of a chain; there are two only while a lock is taken over
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -182,7 +180,7 @@ def _state_of(last: _Link | None, folder: Path) -> Holding:
     if owner is not None and alive and owner.pid == os.getpid():
         alive = owner.token in _held
     if alive is None:
-        quiet = max(0.0, _now_in(folder) - last.status.st_mtime)
+        quiet = max(0.0, _now(folder) - last.status.st_mtime)
         alive = quiet < STALE
     return Holding("held" if alive or last.locked is False else "stale", owner, quiet)
 
@@ -199,7 +197,7 @@ def _create(place: Path, text: str, last: _Link | None) -> None:
         if problem.errno not in _NO_LINKS:
             raise
         # Without hard links there is an empty file for a moment; nobody else takes that over.
-        if last is not None and not last.text and _now_in(place.parent) - last.status.st_mtime < _STARTING:
+        if last is not None and not last.text and _now(place.parent) - last.status.st_mtime < _STARTING:
             return
         with contextlib.suppress(FileExistsError):
             os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
@@ -217,9 +215,10 @@ def _settle(place: Path, path: Path) -> int:
                 break
             time.sleep(_PAUSE)
         chain = {link.path for link in _chain(path)}
-        for left in {*path.parent.glob(f"{LOCK}-*"), *path.parent.glob(f".{LOCK}-{'?' * _PROBE}")} - chain:
+        for left in {*path.parent.glob(f"{LOCK}-*"), *path.parent.glob(f".now-{'?' * atomic.PROBE}")} - chain:
             with contextlib.suppress(OSError):
                 left.unlink()
+        atomic.sweep(path.parent)
         return handle
     except BaseException:
         os.close(handle)
@@ -303,19 +302,11 @@ def _beat(handle: int, stop: threading.Event) -> None:
         os.close(handle)
 
 
-def _now_in(folder: Path) -> float:
-    """Return the current time of the clock that stamps the files of a folder, such as that of a file server."""
-    probe = folder / f".{LOCK}-{secrets.token_hex(_PROBE // 2)}"
+def _now(folder: Path) -> float:
     try:
-        handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return atomic.now_in(folder)
     except OSError:  # a folder that this process cannot write to, so it cannot take the lock either
         return time.time()
-    try:
-        return os.fstat(handle).st_mtime
-    finally:
-        os.close(handle)
-        with contextlib.suppress(OSError):
-            probe.unlink()
 
 
 def _refusal(paths: RunPaths, found: Holding) -> RunInUse:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
+import hashlib
 import os
 import secrets
 import socket
@@ -35,6 +37,22 @@ def this_process() -> Owner:
         pids=_namespace(),
         token=secrets.token_hex(16),
     )
+
+
+def mark_of(pid: int) -> str:
+    """Return a text for file names that no other process has, on any machine: `PID-MACHINE-START`."""
+    return f"{pid}-{_machine()}-{started(pid)}"
+
+
+def has_ended(mark: str) -> bool | None:
+    """Return whether the process with a mark has ended; None if it is not of this machine, or not a mark."""
+    pid, machine, _ = (*mark.split("-", 2), "", "")[:3]
+    return mark != mark_of(int(pid)) if machine == _machine() and pid.isdecimal() else None
+
+
+@functools.cache
+def _machine() -> str:
+    return hashlib.sha256(f"{socket.gethostname()} {_boot()} {_namespace()}".encode()).hexdigest()[:8]
 
 
 def lives(owner: Owner) -> bool | None:

@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from hmx.algos.types import TrainState
+from hmx.config.files import make_folder
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.atomic import sync_folder
@@ -125,7 +126,7 @@ def write(
     """
     final, temporary = folder / str(update), folder / f".tmp-{update}-{os.getpid()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, parents=True)
         for stale in folder.glob(".tmp-*"):
             shutil.rmtree(stale)
         temporary.mkdir()

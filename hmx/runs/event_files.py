@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config.extras import needed
+from hmx.config.files import make_folder
 from hmx.errors import ExitCode
 from hmx.records.atomic import writing
 from hmx.records.paths import EVENTS
@@ -68,10 +69,13 @@ class EventFiles:
 
     def _writer(self, seed: int) -> Any:
         if seed not in self._writers:
+            folder = self._folder / f"seed-{seed}" if self._several else self._folder
+            with writing("TensorBoard files", folder, ExitCode.ARTEFACT):
+                make_folder(self._folder, parents=True)
+                make_folder(folder)
             from tensorboard.compat.proto.event_pb2 import Event, SessionLog
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-            folder = self._folder / f"seed-{seed}" if self._several else self._folder
             with writing("TensorBoard files", folder, ExitCode.ARTEFACT):
                 self._writers[seed] = EventFileWriter(str(folder))
             if self._after:

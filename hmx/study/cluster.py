@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hmx.config.files import words
+from hmx.config.files import make_folder, words
 from hmx.config.option import opt
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, one_line
@@ -101,7 +101,7 @@ def write(file: ClusterFile) -> None:
         HmxError: it cannot be written (exit code 3).
     """
     try:
-        file.path.parent.mkdir(exist_ok=True)
+        make_folder(file.path.parent)
         write_text(file.path, file.text)
     except OSError as problem:
         hint = "check the permissions of the study's folder and the free space"

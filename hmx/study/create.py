@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -11,9 +12,9 @@ from pathlib import Path
 
 from hmx.config import codec
 from hmx.config.fields import replace, values_of
+from hmx.config.files import make_folder, read_plain
 from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.schema import Config
-from hmx.config.textfile import read_text
 from hmx.errors import ExitCode, HmxError, counted, nearest
 from hmx.records import meta
 from hmx.records.metrics_table import METRICS
@@ -78,13 +79,19 @@ def new_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str],
     study = plan_study(folder, configs, space, request)
     for name, cfg in study.configs.items():
         path, text = folder / CONFIGS / f"{name}.toml", codec.to_toml(cfg)
-        if not create(path, text) and read_text(path) != text:  # left by a command that did not finish
+        if not create(path, text) and not _contains(path, text):  # left by a command that did not finish
             hint = f"use another name, or delete the folder: rm -r {shlex.quote(str(folder))}"
             raise HmxError(f"{path} already exists, with another configuration", hint)
-    (folder / TRIALS).mkdir(exist_ok=True)
+    make_folder(folder / TRIALS)
     if not create_settings(folder, study.settings):  # last: without it the folder is not a study
         raise _exists(folder)
     return read_study(folder)
+
+
+def _contains(path: Path, text: str) -> bool:
+    with contextlib.suppress(OSError):
+        return read_plain(path) == text.encode()
+    return False
 
 
 def _exists(folder: Path) -> HmxError:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from hmx.config.files import words
-from hmx.config.textfile import read_text
+from hmx.config.files import names_in, open_limited, read_plain, words
+from hmx.config.schema import Config
+from hmx.config.textfile import MAX_BYTES
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import check_schema
 from hmx.records.plain import JsonValue, plain_object, typed
@@ -78,7 +79,7 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
     else:
         history = tuple(read_settings(folder, revision) for revision in revisions)
         files = {name: folder / CONFIGS / f"{name}.toml" for name in names}
-        configs = {name: load(file=path, environ={}, check=False).config for name, path in files.items()}
+        configs = {name: _read_config(path) for name, path in files.items()}
     return Study(
         folder=folder,
         history=history,
@@ -86,6 +87,15 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
         trials=read_trials(folder, {trial.number: trial for trial in before.trials} if before else None),
         confirmations=read_confirmations(folder),
     )
+
+
+def _read_config(path: Path) -> Config:
+    try:
+        os.close(open_limited(path, MAX_BYTES))
+    except OSError as problem:
+        hint = "the study needs the configuration that it was made with: restore it, or make another study"
+        raise HmxError(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
+    return load(file=path, environ={}, check=False).config
 
 
 def read_settings(folder: Path, revision: int) -> StudySettings:
@@ -98,7 +108,7 @@ def read_settings(folder: Path, revision: int) -> StudySettings:
     path = settings_file(folder, revision)
     hint = "settings are not edited: hmx study add changes a study, hmx study new makes another"
     try:
-        data = tomllib.loads(read_text(path))
+        data = tomllib.loads(read_plain(path, MAX_BYTES).decode())
         check_schema(data.pop("schema", None), SCHEMA, str(path))
         space, configs = data.pop("space"), data.pop("configs", ())
         parameters = parse_space(f"{key}={text}" for key, text in space.items())
@@ -170,9 +180,15 @@ def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
     return tuple(confirmations)
 
 
+def folders_of(study: Path) -> list[Path]:
+    """Return the folders that a study writes its own files to."""
+    runs = [place for name in (TRIALS, CONFIRM) for _, place in _numbered(study / name)]
+    return [study, study / CONFIGS, *runs]
+
+
 def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
     """Return the numbers of a study's settings files, rising, and the sorted names of its configurations."""
-    names = _names(folder)
+    names = _names(folder.resolve())  # the folder of a study may be a link
     revisions = sorted(int(match[1]) for name in names if (match := SETTINGS.fullmatch(name)))
     configs = sorted(name.removesuffix(".toml") for name in _names(folder / CONFIGS) if name.endswith(".toml"))
     if not revisions or not configs:
@@ -188,13 +204,14 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _names(folder: Path) -> set[str]:
+    """Return the names in a folder of a study, which must not be a link; none if it is missing."""
     try:
-        return set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
+        return set(names_in(folder))
+    except FileNotFoundError:
         return set()
     except OSError as problem:
-        message = f"cannot read {folder}: {words(problem)}"
-        raise HmxError(message, "check the path and its permissions", ExitCode.ARTEFACT) from None
+        hint = "check its permissions; a link inside a study is not followed: put the folder itself there"
+        raise HmxError(f"cannot read {folder}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
 
 
 def _series(kind: type[R], folder: Path, pattern: re.Pattern[str], names: set[str], first: int) -> tuple[R, ...]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from hmx.config.files import words
+from hmx.config.files import make_folder, words
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
@@ -271,7 +271,10 @@ def write_once(path: Path, record: object) -> bool:
 def create(path: Path, text: str) -> bool:
     """Create a file of a study, with its folder; errors and result as of `write_once`."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if SETTINGS.fullmatch(path.name):
+            path.parent.mkdir(parents=True, exist_ok=True)  # the folder of a study may be a link
+        else:
+            make_folder(path.parent, parents=True)
         return atomic.create(path, text)
     except OSError as problem:
         message = f"cannot write {path}: {words(problem)}"

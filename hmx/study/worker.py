@@ -20,6 +20,7 @@ from hmx.errors import ExitCode, HmxError, counted
 from hmx.jobs.resume import resume_locked
 from hmx.jobs.train import NewRun, TrainResult, check_run, prepare, start_run
 from hmx.records import checkpoints, layout, meta
+from hmx.records.atomic import sweep
 from hmx.records.frozen import read_config
 from hmx.records.lock import RunInUse, RunLock, holding
 from hmx.records.paths import RunPaths
@@ -30,7 +31,7 @@ from hmx.runs.programs import Programs
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Sink
 from hmx.study.confirm import confirmations_due
-from hmx.study.folder import read_study
+from hmx.study.folder import folders_of, read_study
 from hmx.study.halving import promotions
 from hmx.study.measure import measure
 from hmx.study.records import (
@@ -125,6 +126,8 @@ def work(
     study = read_study(folder)
     if not other_versions:
         check_versions(study)
+    for place in folders_of(study.folder):
+        sweep(place)  # what killed workers have left
     with SignalGuard() as guard:
         worker = _Worker(study, guard, tell, sinks, command_line)
         try:

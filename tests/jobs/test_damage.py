@@ -25,6 +25,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
 from hmx.jobs import runs
+from hmx.jobs.evaluation import write_evaluation
 from hmx.records import atomic, checkpoints, jsonl, score_file
 from hmx.records import meta as metas
 from hmx.records.artefact import sealed, write_sealed
@@ -34,6 +35,7 @@ from hmx.records.paths import RunPaths
 from hmx.records.score_file import ScoreHeader
 from hmx.records.sealed_arrays import ArrayForm, StoredArray
 from hmx.runs.checkpoint import to_host
+from hmx.runs.event_files import EventFiles
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
 
@@ -327,6 +329,42 @@ def test_a_damaged_lock_is_replaced_or_refused(
     assert same(went, states)
     assert any("damaged" in text for text in went.warnings) == (damage not in (delete, empty))
     assert not run.lock.exists()
+
+
+def test_a_link_inside_a_run_is_not_written_through(run: RunPaths, commands: SimpleNamespace, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    run.checkpoints.rename(outside / "checkpoints")
+    run.checkpoints.symlink_to(outside / "checkpoints")
+    before = sorted(outside.rglob("*"))
+    with pytest.raises(HmxError, match="checkpoints is a link instead of a folder") as caught:
+        commands.resume(run)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+    assert [place for place in runs.verify(run.folder).damage if place.path == "checkpoints"]
+    shutil.rmtree(run.reports)
+    run.reports.symlink_to(outside)
+    with pytest.raises(OSError, match="a link instead of a folder"):
+        write_evaluation(run, "", [])
+    for seeds in (1, 2):
+        link = run.events if seeds == 1 else run.events / "seed-0"
+        link.symlink_to(outside)
+        with pytest.raises(HmxError, match=r"cannot write TensorBoard files .*: a link instead of a folder"):
+            EventFiles(run.events, seeds > 1)._writer(0)
+        link.unlink()
+        run.events.mkdir(exist_ok=True)
+    assert sorted(outside.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl.damaged", ".metrics.jsonl.tmp-1"])
+def test_damaged_metrics_are_not_copied_through_a_link(
+    name: str, run: RunPaths, commands: SimpleNamespace, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").write_text("precious")
+    (run.folder / name).symlink_to(tmp_path / "outside")
+    run.metrics.write_bytes(b"torn" + run.metrics.read_bytes())
+    assert commands.resume(run).update == 4
+    assert (tmp_path / "outside").read_text() == "precious"
+    assert (run.folder / "metrics.jsonl.damaged").read_bytes().startswith(b"torn")
 
 
 @WAYS

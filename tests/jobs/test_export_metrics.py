@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,6 +34,17 @@ def test_csv_has_a_row_per_record_and_keeps_the_names(run: Path) -> None:
     ]  # fmt: skip
     written = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [float(row["train/entropy"]) for row in rows] == [line["train/entropy"] for line in written]
+
+
+def test_export_does_not_write_through_a_link_of_the_run(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "events.out.tfevents.1").write_text("precious")
+    shutil.rmtree(run / "reports")
+    for name, kind in (("reports", "csv"), ("tensorboard", "tensorboard")):
+        (run / name).symlink_to(tmp_path / "outside")
+        with pytest.raises(HmxError, match=f"cannot write in .*{name}: a link instead of a folder"):
+            export_metrics(run, ExportRequest(to=kind, force=True))
+    assert os.listdir(tmp_path / "outside") == ["events.out.tfevents.1"]
 
 
 def test_existing_output_is_replaced_only_with_force(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import layout
-from hmx.records.layout import find_run, list_runs, new_run, planned_name, stem_of
+from hmx.records.layout import check_own, find_run, list_runs, new_run, planned_name, stem_of
 from hmx.records.paths import CHECKPOINTS, CONFIG, META, METRICS, REPORTS, RunPaths
 
 STEM = "hackmatrix-ppo-s0"
@@ -246,3 +246,16 @@ def test_listing_skips_folders_that_are_not_runs(home):
 def test_file_names_are_fixed():
     assert (CONFIG, META, METRICS) == ("run.toml", "meta.json", "metrics.jsonl")
     assert (CHECKPOINTS, REPORTS) == ("checkpoints", "reports")
+
+
+def test_results_are_not_written_through_a_link_of_the_run(tmp_path: Path) -> None:
+    paths = new_run(tmp_path / "runs", "a", "stem")
+    check_own(paths.reports, "--output")
+    check_own(paths.events, "--output")
+    paths.reports.rmdir()
+    paths.reports.symlink_to(tmp_path)
+    paths.events.write_text("x")
+    for folder, what in ((paths.reports, "a link instead of a folder"), (paths.events, "not a folder")):
+        with pytest.raises(HmxError, match=f"cannot write in {folder}: {what}") as refused:
+            check_own(folder, "--output")
+        assert refused.value.exit_code == ExitCode.ARTEFACT

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import socket
 import threading
 from pathlib import Path
 
@@ -173,6 +175,47 @@ def test_files_of_a_newer_hmx_are_refused(study: Path) -> None:
     path.write_text(path.read_text().replace("schema = 1", "schema = 2", 1))
     with pytest.raises(NewerSchema, match=r"study\.1\.toml has schema 2"):
         read_study(study)
+
+
+@pytest.mark.parametrize("place", ["trials", "trials/0001", "confirm", "confirm/0001", "configs"])
+def test_a_link_inside_a_study_is_refused_and_one_to_a_study_is_followed(study: Path, place: str) -> None:
+    propose(study, 1)
+    confirmation_folder(study, 1).mkdir(parents=True)
+    link = study.with_name("link")
+    link.symlink_to(study)
+    assert read_study(link).trials[0].number == 1
+    (study / place).rename(study.with_name("outside"))
+    (study / place).symlink_to(study.with_name("outside"))
+    with pytest.raises(HmxError, match=f"cannot read .*{place}: a link instead of a folder") as refused:
+        read_study(study)
+    assert refused.value.exit_code == 3
+
+
+@pytest.mark.parametrize("place", ["study.1.toml", "configs/base.toml", "trials/0001/trial.json", "trials/0001"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "folder", "large"])
+def test_only_regular_files_of_a_study_are_read(
+    study: Path, place: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe would block the reader, and a device or a sparse file fill the memory."""
+    propose(study, 1)
+    path = study / place
+    path.rename(study.with_name("old"))
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(path.parent)  # the name of a socket is short
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir() if path.suffix else path.touch()
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 34)
+    with pytest.raises(HmxError, match=f"cannot read .*{place}: ") as refused:
+        read_study(study)
+    assert refused.value.exit_code == 3
 
 
 def test_other_files_and_folders_are_ignored(study: Path) -> None:

@@ -23,7 +23,7 @@ from hmx.jobs.runs import list_runs
 from hmx.records.artefact import sealed
 from hmx.records.frozen import read_config
 from hmx.records.lock import SCHEMA
-from hmx.records.owner import Owner
+from hmx.records.owner import Owner, mark_of
 from hmx.registry.load import Loaded
 from hmx.runs.checkpoint import to_host
 from hmx.runs.programs import Programs
@@ -154,6 +154,55 @@ def test_nothing_is_done_twice(copy: Path) -> None:
     before = decisions(copy)
     assert work(copy).trained == 0
     assert decisions(copy) == before
+
+
+@pytest.mark.parametrize("place", ["trials", "trials/0005", "confirm", "confirm/0001", "configs"])
+def test_work_changes_nothing_outside_the_study(copy: Path, place: str, tmp_path: Path) -> None:
+    """A link in a study from a stranger leads to a folder with files that a run would delete or replace."""
+    add_to_study(copy, (), AddRequest(trials=1))
+    assert make_proposal(copy) == 5
+    outside = tmp_path / "outside"
+    (copy / "confirm" / "0001").mkdir(exist_ok=True)
+    (copy / place).rename(outside)
+    (copy / place).symlink_to(outside)
+    for name in ("reports/notes.txt", "checkpoints/1/arrays", "environment.py"):
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text("precious")
+    before = {path: path.lstat().st_mtime_ns for path in outside.rglob("*")}
+    with pytest.raises(HmxError, match=f"{place}: a link instead of a folder") as refused:
+        work(copy)
+    assert refused.value.exit_code == 3
+    assert {path: path.lstat().st_mtime_ns for path in outside.rglob("*")} == before
+
+
+def test_work_replaces_links_inside_a_trial(copy: Path, tmp_path: Path) -> None:
+    add_to_study(copy, (), AddRequest(trials=1))
+    assert make_proposal(copy) == 5
+    for name in (names := ("checkpoints", "reports", "diagnosis", "metrics.jsonl", "environment.py")):
+        outside = tmp_path / "outside" / name
+        outside.parent.mkdir(exist_ok=True)
+        outside.write_text("precious") if "." in name else outside.mkdir()
+        (copy / "trials" / "0005" / name).symlink_to(outside)
+    before = {path: path.lstat().st_mtime_ns for path in tmp_path.glob("outside/*")}
+    assert work(copy).trained > 0
+    assert not any((copy / "trials" / "0005" / name).is_symlink() for name in names)
+    assert {path: path.lstat().st_mtime_ns for path in tmp_path.glob("outside/*")} == before
+
+
+def test_a_study_behind_a_link_works(copy: Path, tmp_path: Path) -> None:
+    add_to_study(copy, (), AddRequest(trials=1))
+    (tmp_path / "link").symlink_to(copy)
+    assert work(tmp_path / "link").trained > 0
+    assert study_status(copy).finished
+
+
+def test_work_removes_what_killed_workers_left(copy: Path) -> None:
+    (copy / "trials" / "0005").mkdir()
+    ended = f"{2**30}-{mark_of(os.getpid()).split('-')[1]}-1"
+    for place in (copy, copy / "configs", copy / "trials" / "0001", copy / "trials" / "0005"):
+        (place / f".study.9.toml.tmp-{ended}-0011").write_text("torn")
+    work(copy)
+    assert not list(copy.rglob(".*.tmp-*"))
 
 
 def test_stopped_and_killed_workers_leave_an_equal_study(finished: Path, tmp_path: Path) -> None:

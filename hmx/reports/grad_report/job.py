@@ -18,7 +18,7 @@ from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Episode, Params, RolloutState, TrainState
-from hmx.config.files import words
+from hmx.config.files import make_folder, words
 from hmx.config.schema import Config, ReplayConfig
 from hmx.envs.protocol import Env, playable
 from hmx.errors import ExitCode, HmxError
@@ -103,7 +103,7 @@ def grad_report(
 def _kept(findings: GradFindings, paths: RunPaths) -> GradFindings:
     """Write the findings into the run folder, for its page; a failure is a warning."""
     try:
-        paths.reports.mkdir(exist_ok=True)
+        make_folder(paths.reports)
         write_sealed(paths.reports / GRADIENTS, plain_object(findings))
     except OSError as problem:
         lost = f"the page of the run will not show this report: cannot write {GRADIENTS}: {words(problem)}"

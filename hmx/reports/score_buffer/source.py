@@ -20,6 +20,7 @@ from hmx.envs.protocol import Env, EnvSpec, playable
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file
+from hmx.records.layout import check_own
 from hmx.records.paths import SCORES
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.rl import distributions
@@ -88,11 +89,15 @@ def is_file(path: Path) -> bool:
 
 
 def default_out(path: Path, root: str | Path) -> Path:
-    """Return the default folder of results: in the run, or next to the saved buffer."""
+    """Return the default folder of results: in the run, or next to the saved buffer; errors as of `check_own`."""
     if is_file(path):
         return path.with_suffix(f".{SCORES}")
     source = find(path, root)
-    return source.folder / SCORES if source.paths is None else source.paths.reports / SCORES
+    if source.paths is None:
+        return source.folder / SCORES
+    for folder in (source.paths.reports, source.paths.reports / SCORES):
+        check_own(folder, "--out")
+    return source.paths.reports / SCORES
 
 
 def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
