@@ -10,13 +10,21 @@ import csv
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 
 from hmx.config.extras import needed
-from hmx.config.files import open_plain, words
+from hmx.config.files import open_limited, words
 from hmx.errors import ExitCode, HmxError
 from hmx.records.curves import NO_RECORDS, AgentCurves, MetricCurves, damage
+
+MAX_BYTES = 1 << 28  # of a CSV file
+MAX_EVENTS = 1 << 33  # bytes of an event file
+MAX_LINE = 1 << 22  # characters
+MAX_COLUMNS = 10_000
+MAX_VALUES = 5_000_000  # of a file; they take about 1 GB
+MAX_DAMAGED = 10_000  # lines
 
 Curve = dict[int, dict[str, object]]  # environment steps -> metric -> value
 
@@ -71,6 +79,8 @@ def _agent(run: str, curve: Curve, names: Set[str] | None) -> AgentCurves:
 def _read(path: Path) -> _Read:
     files = [child for child in sorted(path.iterdir()) if _in_folder(child)] if path.is_dir() else [path]
     if any(file.name.startswith(_EVENTS) for file in files):
+        for file in files:
+            os.close(open_limited(file.resolve(), MAX_EVENTS))  # a pipe would block TensorBoard
         return {"": _read_events(path)}, []
     if any(file.name.endswith(_MONITOR) or next(_lines(file), "").startswith("#") for file in files):
         return _read_monitors(files)
@@ -99,8 +109,22 @@ def _read_events(path: Path) -> Curve:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    with open(open_plain(path), encoding="utf-8-sig", errors="replace", newline="") as file:
-        yield from (line.replace("\0", "") for line in file)
+    with open(open_limited(path, MAX_BYTES), encoding="utf-8-sig", errors="replace", newline="") as file:
+        while line := file.readline(MAX_LINE):
+            if len(line) == MAX_LINE:
+                raise HmxError(
+                    f"cannot read {path}: a line has {MAX_LINE:,} characters or more", _HINT, ExitCode.ARTEFACT
+                )
+            yield line.replace("\0", "")
+
+
+def _check_size(path: Path, values: int, damaged: int) -> None:
+    """Refuse a file (exit code 3) that would take all memory, or of which nearly all is damaged."""
+    if values > MAX_VALUES:
+        hint = "export fewer columns, or fewer steps"
+        raise HmxError(f"cannot read {path}: it has more than {MAX_VALUES:,} values", hint, ExitCode.ARTEFACT)
+    if damaged > MAX_DAMAGED:
+        raise HmxError(f"cannot read {path}: more than {MAX_DAMAGED:,} damaged lines", _HINT, ExitCode.ARTEFACT)
 
 
 def _read_monitors(files: Sequence[Path]) -> _Read:
@@ -120,6 +144,7 @@ def _read_monitors(files: Sequence[Path]) -> _Read:
             else:
                 end, length, total = (value or 0.0 for value in values)
                 episodes.append((began + end, length, total))
+            _check_size(file, 2 * len(episodes), len(damaged))
     episodes.sort(key=lambda episode: episode[0])
     steps = itertools.accumulate(int(length) for _, length, _ in episodes)
     curve: Curve = {
@@ -135,6 +160,9 @@ def _read_wandb(path: Path) -> _Read:
     if steps is None:
         message = f"{path} is not a CSV export of Weights & Biases: no column {', '.join(_STEPS)}"
         raise HmxError(message, _HINT, ExitCode.ARTEFACT)
+    if len(columns) > MAX_COLUMNS:
+        hint = "export fewer runs or metrics"
+        raise HmxError(f"cannot read {path}: it has more than {MAX_COLUMNS:,} columns", hint, ExitCode.ARTEFACT)
     places = {
         name: (name.rpartition(" - ")[0], name.rpartition(" - ")[2])
         for name in columns
@@ -142,7 +170,9 @@ def _read_wandb(path: Path) -> _Read:
     }
     curves: dict[str, Curve] = {}
     damaged: list[int] = []
+    values = 0
     for number, row in enumerate(reader, 2):
+        _check_size(path, values, len(damaged))
         step = _number(row.get(steps))
         if step is None or not 0 <= step < 2**53:
             damaged.append(number)
@@ -151,6 +181,7 @@ def _read_wandb(path: Path) -> _Read:
             value = _number(row.get(column))
             if value is not None:
                 curves.setdefault(run, {}).setdefault(int(step), {})[metric] = value
+                values += 1
     return curves, damaged
 
 

@@ -18,7 +18,9 @@ import jax
 import jax.monitoring
 
 from hmx.config import codec
+from hmx.config.files import read_plain
 from hmx.config.schema import Config
+from hmx.errors import HmxError
 from hmx.records import atomic
 from hmx.runs.lowered import SUFFIX
 from hmx.runs.sinks import Sink
@@ -166,9 +168,9 @@ class CompileTimer:
 
     def _read(self) -> dict[str, float]:
         try:
-            found = json.loads(self._file.read_bytes() if self._file is not None else b"{}")
+            found = json.loads(read_plain(self._file) if self._file is not None else b"{}")
             return {key: float(value) for key, value in found.items() if 0 <= value < math.inf}
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        except (HmxError, OSError, ValueError, TypeError, AttributeError, RecursionError):
             return {}
 
 

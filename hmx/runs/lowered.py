@@ -24,7 +24,9 @@ import jax.export
 
 import hmx.rl
 from hmx.config import codec
+from hmx.config.files import read_plain
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS
+from hmx.errors import HmxError
 from hmx.records import atomic
 from hmx.records.meta import versions
 from hmx.records.plain import JsonValue
@@ -39,7 +41,8 @@ _KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
 Facts = Mapping[str, JsonValue]
 Tree = Any  # of arrays, or of their shapes
 Function = Callable[..., Any]
-_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError)
+_MAX_BYTES = 1 << 28  # of an entry; that of HackMatrix has less than 1 MB
+_UNREADABLE = (HmxError, OSError, ValueError, TypeError, KeyError, AttributeError, zlib.error, RecursionError)
 
 
 class LoweredProgram(NamedTuple):
@@ -95,7 +98,7 @@ class LoweredPrograms:
         """Return the program of that name for arguments, or shapes, like these; None without an intact entry."""
         digest = self._digest(name, args)
         try:
-            checksum, _, content = self._path(name, digest).read_bytes().partition(b"\n")
+            checksum, _, content = read_plain(self._path(name, digest), _MAX_BYTES).partition(b"\n")
             head, _, packed = content.partition(b"\n")
             if checksum.decode() != hashlib.sha256(content).hexdigest():
                 return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from made_runs import RETURN, flat, make_run
 
 from hmx.errors import ExitCode, HmxError
+from hmx.records import logs
 from hmx.records.curves import ABSENT, MetricCurves
 from hmx.records.logs import read_imported
 from hmx.reports.compare.job import compare
@@ -90,3 +92,50 @@ def test_other_files_are_refused_with_a_message(tmp_path: Path, text: str, said:
     with pytest.raises(HmxError, match=said) as caught:
         read_imported(tmp_path / "other.csv")
     assert caught.value.exit_code == ExitCode.ARTEFACT
+
+
+def of_columns(number: int) -> str:
+    return f"Step,{','.join(f'r{column} - loss' for column in range(number))}\n1,{','.join('1' * number)}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (of_columns(logs.MAX_COLUMNS), "it has more than 10,000 columns"),
+        ("Step,a - loss\n" + "1" * (logs.MAX_LINE + 5), "a line has 4,194,304 characters or more"),
+        ("Step,a - loss\n" + "x,1\n" * (logs.MAX_DAMAGED + 2), "more than 10,000 damaged lines"),
+        ('#{"t_start": 1}\nr,l,t\n' + "x,1,1\n" * (logs.MAX_DAMAGED + 2), "more than 10,000 damaged lines"),
+    ],
+)
+def test_a_file_without_bounds_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "panel.csv"
+    file.write_text(text)
+    with pytest.raises(HmxError, match=f"cannot read {file}: {said}") as caught:
+        read_imported(file)
+    assert caught.value.exit_code == ExitCode.ARTEFACT
+
+
+@pytest.mark.parametrize("text", [of_columns(50), '#{"t_start": 1}\nr,l,t\n' + "1,1,1\n" * 30])
+def test_a_file_of_more_values_than_fit_in_memory_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "MAX_VALUES", 40)
+    file = tmp_path / "panel.csv"
+    file.write_text(text + (of_columns(50).partition("\n")[2] if text.startswith("Step") else ""))
+    with pytest.raises(HmxError, match="it has more than 40 values"):
+        read_imported(file)
+
+
+@pytest.mark.parametrize("name", ["panel.csv", "0.monitor.csv"])
+def test_a_sparse_file_is_not_read(name: str, tmp_path: Path) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(20 << 30)
+    found = read_imported(tmp_path / name)
+    assert found.agents == ()
+    assert "21,474,836,480 bytes, more than the maximum of 268,435,456" in found.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["panel.csv", "0.monitor.csv", "events.out.tfevents.1"])
+def test_a_pipe_is_not_read(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    assert read_imported(tmp_path / name).warnings == ("cannot read its metrics: not a regular file",)

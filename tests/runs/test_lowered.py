@@ -64,6 +64,15 @@ def bits(tree: Any) -> list[bytes]:
     return [np.asarray(checkpoint.as_data(leaf)).tobytes() for leaf in jax.tree.leaves(tree)]
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to a device"])
+def test_an_entry_that_is_not_a_file_is_not_read(kind: str, tmp_path: Path) -> None:
+    stored(tmp_path, "x")
+    (entry,) = tmp_path.glob(f"*{SUFFIX}")
+    entry.unlink()
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link to a device": lambda path: os.symlink("/dev/zero", path)}[kind](entry)
+    assert LoweredPrograms(tmp_path, "x").find("pair", *arguments()) is None
+
+
 def test_a_stored_program_has_the_results_and_facts_of_the_traced_one(tmp_path: Path) -> None:
     stored(tmp_path, "x")
     program = LoweredPrograms(tmp_path, "x").find("pair", *arguments())
