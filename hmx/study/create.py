@@ -23,6 +23,7 @@ from hmx.registry.load import Loaded
 from hmx.registry.user_code import hashes_of
 from hmx.reports.compare.request import EVALUATION
 from hmx.study import optuna_samplers
+from hmx.study.check import check_settings
 from hmx.study.folder import config_choice, create_settings, read_study
 from hmx.study.records import (
     CONFIGS,
@@ -128,6 +129,10 @@ def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Stu
         extended = dataclasses.replace(extended, confirm_seeds=request.confirm, confirm_top=top)
     if dataclasses.replace(extended, revision=settings.revision, space=settings.space) == settings:
         raise HmxError("there is nothing to add", "--trials 40 adds trials; --confirm 10 confirms the best")
+    try:
+        check_settings(extended)
+    except ValueError as problem:
+        raise HmxError(f"cannot extend {folder}: {problem}", "make another study: hmx study new") from None
     if not create_settings(folder, extended):
         raise HmxError(f"another process has extended {folder} at the same time", "run the command again")
     return read_study(folder)

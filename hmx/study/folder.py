@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from hmx.config.files import names_in, open_limited, read_plain, words
+from hmx.config.files import Unreadable, names_in, open_limited, read_plain, words
 from hmx.config.schema import Config
-from hmx.config.textfile import MAX_BYTES
+from hmx.config.textfile import MAX_BYTES, quoted
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import check_schema
+from hmx.records.artefact import NewerSchema, check_schema
 from hmx.records.plain import JsonValue, plain_object, typed
 from hmx.registry.load import load
+from hmx.study.check import check_confirmation, check_history, check_settings, check_trial
 from hmx.study.records import (
     CONFIG_KEY,
     CONFIGS,
@@ -41,7 +42,7 @@ from hmx.study.records import (
 )
 from hmx.study.space import parse_space, text_of
 
-_NUMBER = re.compile(r"[0-9]{4,}")
+_NUMBER = re.compile(r"[0-9]{4,7}")
 _RUNG = re.compile(r"rung-([0-9]+)\.json")
 _PROMOTION = re.compile(r"promote-([0-9]+)\.json")
 R = TypeVar("R")
@@ -80,13 +81,15 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
         history = tuple(read_settings(folder, revision) for revision in revisions)
         files = {name: folder / CONFIGS / f"{name}.toml" for name in names}
         configs = {name: _read_config(path) for name, path in files.items()}
-    return Study(
-        folder=folder,
-        history=history,
-        configs=configs,
-        trials=read_trials(folder, {trial.number: trial for trial in before.trials} if before else None),
-        confirmations=read_confirmations(folder),
-    )
+        check_history(history, configs, folder)
+    trials = read_trials(folder, {trial.number: trial for trial in before.trials} if before else None)
+    for trial in trials:
+        check_trial(trial, history, configs)
+    confirmations = read_confirmations(folder)
+    numbers = {trial.number for trial in trials}
+    for one in confirmations:
+        check_confirmation(one, numbers)
+    return Study(folder=folder, history=history, configs=configs, trials=trials, confirmations=confirmations)
 
 
 def _read_config(path: Path) -> Config:
@@ -113,10 +116,14 @@ def read_settings(folder: Path, revision: int) -> StudySettings:
         space, configs = data.pop("space"), data.pop("configs", ())
         parameters = parse_space(f"{key}={text}" for key, text in space.items())
         settings = typed(StudySettings, {**data, "space": [], "revision": revision})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as problem:
-        why = " ".join(str(problem).split())[:200]
-        raise HmxError(f"cannot read {path}: {why}", hint, ExitCode.ARTEFACT) from None
-    return dataclasses.replace(settings, space=(*config_choice(configs), *parameters))
+        settings = dataclasses.replace(settings, space=(*config_choice(configs), *parameters))
+        check_settings(settings)
+    except (NewerSchema, Unreadable):
+        raise
+    except (HmxError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        why = problem.message if isinstance(problem, HmxError) else str(problem)
+        raise HmxError(f"cannot read {path}: {quoted(' '.join(why.split()), 200)}", hint, ExitCode.ARTEFACT) from None
+    return settings
 
 
 def config_choice(names: Sequence[str]) -> tuple[Parameter, ...]:
@@ -200,7 +207,7 @@ def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
     """Return the folders whose names are numbers, in order; others are not of the study."""
-    return sorted((int(name), folder / name) for name in _names(folder) if _NUMBER.fullmatch(name))
+    return sorted((int(name), folder / name) for name in _names(folder) if _NUMBER.fullmatch(name) and int(name))
 
 
 def _names(folder: Path) -> set[str]:

@@ -101,11 +101,12 @@ def _replay(
     import optuna
 
     running: dict[int, optuna.Trial] = {}
+    results = {trial.number: trial.rungs for trial in earlier}
 
     def tell(first_rung: str) -> None:
         for number in numbers_of(first_rung):
-            if number in running:
-                objective = study.trials[number - 1].rungs[0].objective
+            if number in running and results[number]:
+                objective = results[number][0].objective
                 state = optuna.trial.TrialState.FAIL if objective is None else None
                 asked.tell(running.pop(number), objective, state=state)
 

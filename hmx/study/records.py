@@ -29,6 +29,13 @@ Sampler = Literal["quasi-random", "random", "grid", "tpe", "cmaes", "gp"]
 TrialState = Literal["waiting", "running", "paused", "finished", "failed", "refused"]
 """waiting: has work to do, and no process does it; paused: stopped at a rung, from which it may be promoted."""
 
+MAX_TRIALS = 1_000_000
+MAX_NUMBER = 9_999_999  # of a trial, and trials of a study that was extended; some are refused
+MAX_RUNGS = 10
+MAX_ETA = 100
+MAX_BATCH = 10_000
+MAX_SEEDS = 10_000
+MAX_TOP = 1000
 TRIALS, CONFIRM, CONFIGS = "trials", "confirm", "configs"  # folders of a study
 PROPOSAL, CONFIRMED = "trial.json", "confirm.json"  # in the folder of a trial, and of a confirmation
 SETTINGS = re.compile(r"study\.([1-9][0-9]*)\.toml")

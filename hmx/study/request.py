@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from hmx.config.option import MAX_SEED, opt
 from hmx.records.curves import RETURN
-from hmx.study.records import Measure, Objective, Sampler, StudySettings
+from hmx.study.records import (
+    MAX_BATCH,
+    MAX_ETA,
+    MAX_RUNGS,
+    MAX_SEEDS,
+    MAX_TOP,
+    MAX_TRIALS,
+    Measure,
+    Objective,
+    Sampler,
+    StudySettings,
+)
 
 SEARCH_PANEL, OBJECTIVE_PANEL = "Search", "Objective"
 STUDIES = "studies"  # folder of the studies, for names
@@ -18,7 +29,7 @@ class SearchRequest:
     """How to search, and what to optimise."""
 
     trials: int | None = opt(
-        None, f"trials to run; all points of a grid, otherwise {DEFAULT_TRIALS}", "trials", ge=1, le=1_000_000,
+        None, f"trials to run; all points of a grid, otherwise {DEFAULT_TRIALS}", "trials", ge=1, le=MAX_TRIALS,
         panel=SEARCH_PANEL,
     )  # fmt: skip
     sampler: Sampler | None = opt(
@@ -29,10 +40,10 @@ class SearchRequest:
     sampler_seed: int = opt(0, "seed of the sampler", ge=0, le=MAX_SEED, panel=SEARCH_PANEL)
     rungs: int | None = opt(
         None, "lengths at which trials compete, each eta times the one before; 1 trains all to the end (default: 1 for "
-        "a grid, otherwise 3)", "rungs", ge=1, le=10, panel=SEARCH_PANEL,
+        "a grid, otherwise 3)", "rungs", ge=1, le=MAX_RUNGS, panel=SEARCH_PANEL,
     )  # fmt: skip
     eta: int = opt(
-        StudySettings.eta, "one of so many trials continues to the next rung", ge=2, le=100, panel=SEARCH_PANEL
+        StudySettings.eta, "one of so many trials continues to the next rung", ge=2, le=MAX_ETA, panel=SEARCH_PANEL
     )
     synchronous: bool = opt(
         False, "decide only when all results of a rung or batch are known: equal studies then have equal files",
@@ -40,13 +51,13 @@ class SearchRequest:
     )  # fmt: skip
     batch: int = opt(
         StudySettings.batch, "with --synchronous: trials that tpe, cmaes or gp propose from the same results", "trials",
-        ge=1, le=10_000, panel=SEARCH_PANEL,
+        ge=1, le=MAX_BATCH, panel=SEARCH_PANEL,
     )  # fmt: skip
     confirm: int = opt(
-        10, "fresh seeds on which the best configurations run again; 0 for none", "seeds", ge=0, le=10_000,
+        10, "fresh seeds on which the best configurations run again; 0 for none", "seeds", ge=0, le=MAX_SEEDS,
         panel=SEARCH_PANEL,
     )  # fmt: skip
-    confirm_top: int = opt(3, "number of configurations to confirm", ge=1, le=1000, panel=SEARCH_PANEL)
+    confirm_top: int = opt(3, "number of configurations to confirm", ge=1, le=MAX_TOP, panel=SEARCH_PANEL)
     metric: str = opt(
         RETURN,
         "metric to optimise, or evaluation: the mean return of --eval-episodes games at the end",
@@ -69,8 +80,8 @@ class AddRequest:
     """By how much a study grows."""
 
     trials: int = opt(0, "number of further trials; new points of a grid count by themselves", "trials", ge=0,
-        le=1_000_000, panel=SEARCH_PANEL)  # fmt: skip
+        le=MAX_TRIALS, panel=SEARCH_PANEL)  # fmt: skip
     confirm: int = opt(
-        0, "fresh seeds on which the best trials run again, for a study without such seeds", "seeds", ge=0, le=10_000,
-        panel=SEARCH_PANEL,
+        0, "fresh seeds on which the best trials run again, for a study without such seeds", "seeds", ge=0,
+        le=MAX_SEEDS, panel=SEARCH_PANEL,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hmx.config import codec
-from hmx.config.schema import Config
+from hmx.config.schema import Config, RunConfig
 from hmx.errors import HmxError
 from hmx.records.artefact import NewerSchema, sealed
 from hmx.records.atomic import create
@@ -44,19 +44,22 @@ SETTINGS = StudySettings(
 )  # fmt: skip
 
 
+VALUES = {"algo.learning_rate": 0.001, "net.hidden": [32], "net.activation": "tanh"}
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     """A study of one configuration without trials."""
     folder = tmp_path / "study"
     (folder / "configs").mkdir(parents=True)
-    (folder / "configs" / "base.toml").write_text(codec.to_toml(Config()))
+    (folder / "configs" / "base.toml").write_text(codec.to_toml(Config(run=RunConfig(num_seeds=2))))
     create_settings(folder, SETTINGS)
     return folder
 
 
 def propose(study: Path, number: int, **more: object) -> Path:
     folder = trial_folder(study, number)
-    proposal = Proposal(number=number, values={"algo.learning_rate": 0.001}, sampler="random", revision=1, **more)
+    proposal = Proposal(number=number, values=VALUES, sampler="random", revision=1, **more)
     assert write_once(folder / PROPOSAL, proposal)
     return folder
 
@@ -72,10 +75,10 @@ def test_settings_are_read_as_they_were_written(study: Path) -> None:
 
 
 def test_newest_settings_hold(study: Path) -> None:
-    create_settings(study, dataclasses.replace(SETTINGS, revision=2, trials=100))
-    create_settings(study, dataclasses.replace(SETTINGS, revision=10, trials=200))
+    for revision in range(2, 11):
+        create_settings(study, dataclasses.replace(SETTINGS, revision=revision, trials=60 + revision))
     found = read_study(study)
-    assert [one.trials for one in found.history] == [60, 100, 200]
+    assert [one.trials for one in found.history] == [60, *range(62, 71)]
     assert found.settings.revision == 10
 
 

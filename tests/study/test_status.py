@@ -55,7 +55,8 @@ def opened(study: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     system = os.open
 
     def counted(path: str | Path, *more: object, **given: object) -> int:
-        count[os.path.relpath(path, study)] += 1
+        if not (more and isinstance(more[0], int) and more[0] & os.O_DIRECTORY):
+            count[os.path.relpath(path, study)] += 1
         return system(path, *more, **given)
 
     monkeypatch.setattr(os, "open", counted)
