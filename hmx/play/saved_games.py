@@ -11,6 +11,7 @@ from typing import get_args
 import jax
 import numpy as np
 
+from hmx.config.option import MAX_SEED
 from hmx.config.schema import EnvConfig, GameRules, RewardWeights
 from hmx.config.textfile import quoted, read_text
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
@@ -25,6 +26,7 @@ from hmx.reports.review.judge import GamePositions
 SCHEMA = 1
 GAMES = Path("games")
 _MOST = 10_000  # files of one seed
+_LARGEST = {"seed": MAX_SEED, "episode": 100_000, "undo_depth": 64}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ def read(path: Path) -> SavedGame:
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
         raise HmxError(f"cannot read {name}: {why}", hint, ExitCode.ARTEFACT) from None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise HmxError(f"cannot review {name}: not a saved game", hint) from None
     unknown = [action for action in game.actions if action not in ACTION_NAMES]
     if unknown or not game.actions:
@@ -92,11 +94,11 @@ def read(path: Path) -> SavedGame:
 
 
 def _game(data: object) -> SavedGame:
-    """Return a saved game from JSON; raise ValueError, TypeError or KeyError for anything else."""
+    """Return a saved game from JSON; raise ValueError, TypeError, KeyError or OverflowError for anything else."""
     if not isinstance(data, dict) or data["schema"] != SCHEMA or data["rules"] not in get_args(GameRules):
         raise ValueError("not a saved game")
-    whole = {name: data[name] for name in ("seed", "episode", "undo_depth")}
-    if not all(isinstance(number, int) and number >= 0 for number in whole.values()) or data["undo_depth"] > 64:
+    whole = {name: data[name] for name in _LARGEST}
+    if not all(type(number) is int and 0 <= number <= _LARGEST[name] for name, number in whole.items()):
         raise ValueError("not a saved game")
     position = data["position"]
     if position is not None and not isinstance(position, dict):
@@ -113,8 +115,7 @@ def replayed(saved: SavedGame, name: str, env: EnvConfig) -> PlayedGame:
         HmxError: an action is not legal: another version of hmx saved the game.
     """
     game = Simulator(env, RewardWeights(), seed=saved.seed, position=saved.position)
-    for _ in range(saved.episode):
-        game.new()
+    game.new(saved.episode)
     seen = []
     for step, action_name in enumerate(saved.actions):
         action = ACTION_NAMES.index(action_name)

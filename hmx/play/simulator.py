@@ -74,9 +74,9 @@ class Simulator:
         spare = jax.random.fold_in(self._key, 2**32 - 1)
         jax.block_until_ready(self._run.step(self._state, jnp.zeros(1, jnp.int32), spare[None]))
 
-    def new(self) -> Frame:
-        """Start the next episode."""
-        self.frame = self._open(self.frame.episode + 1)
+    def new(self, episode: int | None = None) -> Frame:
+        """Start an episode by its number; by default the next one."""
+        self.frame = self._open(self.frame.episode + 1 if episode is None else episode)
         return self.frame
 
     def act(self, action: int) -> Frame:

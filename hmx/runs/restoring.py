@@ -91,7 +91,8 @@ def restore_chosen(session: Session, paths: RunPaths, chosen: ChosenCheckpoint, 
     """
     _check_configuration(session, shape_digest, paths, chosen.manifest)
     state = checkpoint.restore(chosen.path, session.abstract)
-    episodes = None if session.env.spec.simulator is None else journal.read(chosen.path)
+    source = session.env.spec.simulator
+    episodes = None if source is None else journal.read(chosen.path, source.facts, session.cfg.env.num_envs)
     return Restored(state, int(chosen.path.name), chosen.damaged, chosen.manifest, chosen.missing, episodes)
 
 

@@ -15,8 +15,9 @@ import numpy as np
 from hmx.errors import ExitCode, HmxError
 from hmx.records import episodes
 from hmx.records.sealed_arrays import DTYPES, ArrayForm, StoredArray
-from hmx.simulators.layout import Shared
+from hmx.simulators.layout import Shared, forms
 from hmx.simulators.pool import WorkerPool
+from hmx.simulators.spaces import Facts
 
 Write = Callable[[Path], None]
 
@@ -46,18 +47,44 @@ class SavedEpisodes(NamedTuple):
         return self.actions[first : first + int(self.steps[env])], state
 
 
-def read(folder: Path) -> SavedEpisodes:
-    """Read the running episodes in the folder of a checkpoint; errors as of `hmx.records.episodes.read`."""
+def read(folder: Path, facts: Facts, num_envs: int) -> SavedEpisodes:
+    """Read the running episodes of `num_envs` environments in the folder of a checkpoint.
+
+    Raises:
+        HmxError: the file is missing, damaged, or not of such simulators (exit code 3).
+    """
     stored = episodes.read(folder / episodes.NAME)
     saved = SavedEpisodes(
         **{name: np.frombuffer(a.data, DTYPES[a.form.dtype]).reshape(a.form.shape) for name, a in stored.items()}
     )
-    total, size = int(saved.steps.sum()), int(saved.state_bytes.sum())
-    alike = len({len(array) for array in saved[:3]} | {len(saved.state_bytes)}) == 1
-    if not alike or len(saved.actions) != total or len(saved.states) != size or (saved.steps < 0).any():
-        message = f"{folder / episodes.NAME} contradicts itself: its arrays have different lengths"
-        raise HmxError(message, episodes.KIND.hint, ExitCode.ARTEFACT)
+    if why := _fault(saved, facts, num_envs):
+        raise HmxError(f"{folder / episodes.NAME} is damaged: {why}", episodes.KIND.hint, ExitCode.ARTEFACT)
     return saved
+
+
+def _fault(saved: SavedEpisodes, facts: Facts, num_envs: int) -> str:
+    """Return why these cannot be the running episodes of simulators; empty if they can."""
+    wanted = forms(facts, num_envs)
+    counts = {"number": saved.number, "steps": saved.steps, "state_bytes": saved.state_bytes}
+    for name, array in {**counts, "digest": saved.digest}.items():
+        shape, dtype = wanted.get(name, ((num_envs,), "int64"))
+        if array.shape != shape or array.dtype != dtype:
+            return f"{name} is {array.dtype}{list(array.shape)} instead of {dtype}{list(shape)}"
+    if any((array < 0).any() for array in counts.values()):
+        return "a count is below 0"
+    # As whole numbers of Python, which do not overflow.
+    total, size = sum(saved.steps.tolist()), sum(saved.state_bytes.tolist())
+    (_, *action), dtype = wanted["action"]
+    for name, array, shape, kind in (
+        ("actions", saved.actions, (total, *action), dtype), ("states", saved.states, (size,), "uint8"),
+    ):  # fmt: skip
+        if array.shape != shape or array.dtype != kind:
+            return f"{name} is {array.dtype}{list(array.shape)} instead of {kind}{list(shape)}"
+    if facts.action_parts:
+        possible = (saved.actions >= 0) & (saved.actions < np.array(facts.action_parts))
+    else:
+        possible = np.isfinite(saved.actions)
+    return "" if possible.all() else "it has an impossible action"
 
 
 class Journal:

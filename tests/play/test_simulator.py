@@ -16,7 +16,7 @@ from hmx.algos.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
-from hmx.errors import HmxError
+from hmx.errors import ExitCode, HmxError
 from hmx.play import simulator
 from hmx.play.frames import Frame, FramePolicy, decide_at_random
 from hmx.play.saved_games import read as read_game
@@ -218,3 +218,33 @@ def test_saved_game_with_an_illegal_action_is_refused(chance, tmp_path):
         (tmp_path / "bad.json").write_text(text)
         with pytest.raises(HmxError, match=why):
             read_game(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2**64}, {"seed": 2**31}, {"seed": True}, {"seed": 1.0}, {"episode": 10**12}, {"undo_depth": 65},
+        {"total": 10**400}, {"total": "x"}, {"actions": 3}, {"position": []}, {"rules": "new"}, {"schema": 2},
+    ],
+)  # fmt: skip
+def test_a_saved_game_of_impossible_values_is_refused(chance, tmp_path, change):
+    match = game(seed=5, policy=chance)
+    match.act(match.choice)
+    path = save(saved_game(match), tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(HmxError, match="not a saved game") as caught:
+        read_game(path)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
+def test_a_saved_game_of_any_depth_is_refused(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(HmxError, match="not a saved game"):
+        read_game(tmp_path / "deep.json")
+
+
+def test_an_episode_is_found_by_its_number():
+    one, other = game(seed=5), game(seed=5)
+    for _ in range(3):
+        one.new()
+    assert other.new(3).position == one.frame.position

@@ -121,7 +121,7 @@ def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvCon
         message = f"cannot review a game of {env.id} with {paths.name}: its agent plays {cfg.env.id}"
         raise HmxError(message, "choose the run of an agent with --agent RUN")
     if env is not None:
-        cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, rules=env.rules, undo_depth=env.undo_depth))
+        cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, rules=env.rules))
     session = open_session(cfg, paths)
     session = session._replace(env=playable(session.env, "a review"))
     spec = session.env.spec
@@ -131,6 +131,10 @@ def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvCon
     if why:
         raise HmxError(f"cannot review {paths.name}: {why}", "review a run of an environment with a list of actions")
     restored = restore_policy(session, paths)
+    if env is not None and env.undo_depth != cfg.env.undo_depth:
+        # After restoring: a policy fits the environment that it was made with. It does not see the depth.
+        cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, undo_depth=env.undo_depth))
+        session = open_session(cfg, paths)
     judge = judge_of(session, seed_state(restored.state, 0, cfg.run.num_seeds), request)
     return _Opened(judge, cfg, paths.name, restored.update, tuple(restored.warnings))
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from lake_values import GAMMA, transitions
 
+from hmx.config.schema import EnvConfig
 from hmx.envs.small.corridor import make_corridor
 from hmx.envs.small.frozenlake import LAKE, SIDE, make_frozenlake
 from hmx.reports.review.document import document
 from hmx.reports.review.findings import GameReview, KeyDecision, ReviewFindings
-from hmx.reports.review.job import play_games
+from hmx.reports.review.job import _open, play_games
 from hmx.reports.review.judge import Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
 from hmx.scoring import make_continuation
@@ -115,3 +117,10 @@ def review(*decisions: KeyDecision) -> ReviewFindings:
 def test_game_without_a_blunder_gets_that_verdict() -> None:
     assert "No blunder" in review().games[0].verdict
     assert document(review()).blocks
+
+
+def test_a_game_with_another_depth_of_undo_is_judged_by_the_agent_in_its_own_environment() -> None:
+    opened = _open("champion", "runs", ReviewRequest(), EnvConfig(rules="designed", undo_depth=9))
+    assert opened.cfg.env.undo_depth == 9
+    state, _ = opened.judge.env.reset(jax.random.split(jax.random.key(0), 2))
+    assert any(9 in leaf.shape for leaf in jax.tree.leaves(state))
