@@ -50,7 +50,7 @@ def check_settings(settings: StudySettings) -> None:
     }
     for name, (value, least, most) in bounds.items():
         if not least <= value <= most:
-            raise ValueError(f"{name} must be between {least} and {most:,}, not {value:.6g}")
+            raise ValueError(f"{name} must be between {least} and {most:,}, not {value!s:.20}")
     rungs, objective = settings.rungs, settings.objective
     if rungs[0] <= 0 or rungs[-1] != 1 or any(a >= b for a, b in itertools.pairwise(rungs)):
         raise ValueError("rungs must rise from above 0 to 1")
@@ -85,7 +85,7 @@ def check_trial(trial: Trial, history: Sequence[StudySettings], configs: Mapping
     """Refuse (exit code 3) a trial that does not fit the settings, or whose results or promotions do not fit it."""
     path = trial.folder / PROPOSAL
     if not 1 <= trial.revision <= len(history):
-        raise _damaged(path, f"there is no revision {trial.revision:.6g} of the settings")
+        raise _damaged(path, f"there is no revision {trial.revision!s:.20} of the settings")
     space = history[trial.revision - 1].space
     if wrong := _unfit(trial.values, space):
         raise _damaged(path, wrong)
@@ -96,7 +96,7 @@ def check_trial(trial: Trial, history: Sequence[StudySettings], configs: Mapping
     for rung, promotion in enumerate(trial.promotions, 1):
         file = promotion_file(trial.folder, rung)
         if promotion.rung != rung or rung >= len(history[0].rungs):
-            raise _damaged(file, f"there is no promotion to rung {promotion.rung:.6g} here")
+            raise _damaged(file, f"there is no promotion to rung {promotion.rung!s:.20} here")
         if not _are_ranges(promotion.seen):
             raise _damaged(file, "it names results that cannot exist")
 
@@ -105,7 +105,7 @@ def check_confirmation(one: Confirmation, trials: Collection[int]) -> None:
     """Refuse (exit code 3) the confirmation of a trial that does not exist, or on impossible seeds."""
     path = one.folder / CONFIRMED
     if int(one.folder.name) != one.trial or one.trial not in trials:
-        raise _damaged(path, f"there is no trial {one.trial:.6g} to confirm here")
+        raise _damaged(path, f"there is no trial {one.trial!s:.20} to confirm here")
     if not 1 <= len(one.seeds) <= MAX_SEEDS or max(one.seeds) > MAX_SEED or len({*one.seeds}) < len(one.seeds):
         raise _damaged(path, "its seeds are not those of a confirmation")
     if not _are_ranges(one.seen):
@@ -117,7 +117,7 @@ def _check_results(results: Sequence[RungResult], folder: Path, num_seeds: int, 
     for rung, result in enumerate(results):
         file = rung_file(folder, rung)
         if result.rung != rung or rung >= rungs:
-            raise _damaged(file, f"there is no result at rung {result.rung:.6g} here")
+            raise _damaged(file, f"there is no result at rung {result.rung!s:.20} here")
         if len(result.per_seed) != num_seeds and not (result.failed and not result.per_seed):
             raise _damaged(file, f"it has values of {len(result.per_seed):,} seeds")
 
