@@ -22,19 +22,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
 import fuzz_archives
+import fuzz_folders
 from fuzz_inputs import make_input
 
 from hmx.config.codec import to_toml
 from hmx.config.schema import Config
 from hmx.envs.hackmatrix.rules import scenario
 from hmx.errors import ExitCode, HmxError
+from hmx.play import saved_games
 from hmx.play.scenario import read_scenario
 from hmx.records import artefact, buffer_file, checkpoints, jsonl, lock, meta, score_file
+from hmx.records.logs import read_imported
+from hmx.records.owner import this_process
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
 from hmx.runs import buffers
@@ -174,7 +179,7 @@ def make_readers(folder: Path) -> dict[str, Reader]:
     about = meta.collect("cpu", ["hmx", "train"], "12", "34", "schema = 1\n")
     about = meta.resumed(about, 3, ["hmx", "resume"], {"run.total_steps": (1, 2)}, {"4": "damaged"}, ["a note"])
     rows = [{"schema": 1, "update": n, "seed": 0, "env_steps": 32 * n, "train/x": 0.5, "y": None} for n in range(6)]
-    owner = {"schema": lock.SCHEMA, **vars(lock.this_process())}
+    owner = {"schema": lock.SCHEMA, **vars(this_process())}
     full = {"player": {"row": 0, "col": 5, "hp": 2, "dataSiphons": 1}, "stage": 3, "ownedPrograms": [5, 9]}
     full |= {"enemies": [{"type": "virus", "row": 1, "col": 1, "hp": 2, "stunned": True}], "exit": {"row": 2, "col": 2}}
     full |= {"transmissions": [{"row": 3, "col": 3, "turnsRemaining": 2, "enemyType": "glitch"}], "resources": []}
@@ -214,7 +219,36 @@ def make_readers(folder: Path) -> dict[str, Reader]:
         ),
     ]
     names = ("config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores")
-    return dict(zip(names, readers, strict=True))
+    return dict(zip(names, readers, strict=True)) | make_folder_readers(folder / "good")
+
+
+def make_folder_readers(folder: Path) -> dict[str, Reader]:
+    """Every reader of a file that lies in a folder with others."""
+    study = fuzz_folders.make_study(folder / "study")
+    found = {}
+    for key, name in fuzz_folders.STUDY_FILES.items():
+        place = study / name
+        read = fuzz_folders.within(place, partial(fuzz_folders.use_study, study))
+        parse, rebuild = (from_toml, as_toml) if place.suffix == ".toml" else (json.loads, sealed)
+        found[key] = Reader(place.name, read, [place.read_bytes()], parse, rebuild)
+    program, find = fuzz_folders.stored_program(folder / "programs")
+    episodes = [fuzz_folders.good_episodes(folder / "episodes")]
+    rows = fuzz_folders.rows_of, fuzz_folders.as_rows
+    return {
+        **found,
+        "episodes": Reader(
+            "episodes.npz", fuzz_folders.read_episodes, episodes, fuzz_archives.parse, fuzz_archives.rebuild
+        ),
+        "game": Reader("game.json", saved_games.read, [as_json(fuzz_folders.GAME)], json.loads, as_json),
+        "panel": Reader("panel.csv", read_imported, [fuzz_folders.PANEL], *rows),
+        "monitor": Reader("monitor.csv", read_imported, [fuzz_folders.MONITOR], *rows),
+        "program": Reader("entry", fuzz_folders.within(program, find), [program.read_bytes()], bytes, bytes_of),
+    }
+
+
+def bytes_of(tree: Any) -> bytes:
+    """A file of what was made of its bytes."""
+    return tree if isinstance(tree, bytes) else as_json(tree)
 
 
 class Tally:

@@ -104,7 +104,8 @@ class LoweredPrograms:
                 return None
             entry = json.loads(head)
             results = _shapes_from(entry["results"])
-            intact = LoweredProgram(zlib.decompress(packed), tuple(entry["kept"]), results, entry["facts"])
+            code = zlib.decompressobj().decompress(packed, _MAX_BYTES)
+            intact = LoweredProgram(code, tuple(entry["kept"]), results, entry["facts"])
             return intact if entry["key"] == digest else None
         except _UNREADABLE:
             return None

@@ -24,7 +24,11 @@ try:
 finally:
     sys.path.pop(0)
 
-NAMES = ("config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores")
+NAMES = (
+    "config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores", "settings", "trial", "rung",
+    "promotion", "confirmation", "episodes", "game", "panel", "monitor", "program",
+)  # fmt: skip
+LENIENT = ("metrics", "lock", "program")  # a torn line, a lock that names no process and a broken cache are left out
 DIGITS = "9" * 5000
 
 
@@ -104,7 +108,7 @@ ANYWHERE = {
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("data", ANYWHERE.values(), ids=ANYWHERE)
 def test_files_of_another_kind_are_refused(readers, place, name, data):
-    lenient = name in ("metrics", "lock")  # a torn line is left out, and a lock that says nothing is nobody's
+    lenient = name in LENIENT
     empty = name == "config" and data in (ANYWHERE["nothing"], ANYWHERE["byte order mark"])  # all defaults
     assert answer(readers, place, name, data) in ((None, "") if lenient else ("",) if empty else (None,))
 

@@ -1,0 +1,148 @@
+"""Readers for `fuzz_readers.py` of studies, running episodes, caches, saved games and logs of other programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.config.codec import to_toml
+from hmx.config.schema import Config
+from hmx.runs.lowered import SUFFIX, LoweredPrograms
+from hmx.simulators import journal
+from hmx.simulators.spaces import Facts
+from hmx.study.best import best_trial
+from hmx.study.confirm import confirmations_due, study_is_finished
+from hmx.study.folder import create_settings, read_study
+from hmx.study.halving import promotions
+from hmx.study.records import (
+    ConfirmationChoice,
+    Promotion,
+    Proposal,
+    RungResult,
+    StudySettings,
+    confirmation_folder,
+    promotion_file,
+    rung_file,
+    trial_folder,
+    write_once,
+)
+from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
+from hmx.study.space import parse_space, with_values
+from hmx.study.status import study_status
+from hmx.study.verify import verify_study
+
+FACTS = Facts((4,), "float32", (3, 2), 0, 0, True, "")
+STUDY_FILES = {
+    "settings": "study.1.toml",
+    "trial": "trials/0001/trial.json",
+    "rung": "trials/0001/rung-0.json",
+    "promotion": "trials/0001/promote-1.json",
+    "confirmation": "confirm/0001/confirm.json",
+}
+
+
+def make_study(folder: Path) -> Path:
+    """Make a study of two trials, with a file of every kind."""
+    (folder / "configs").mkdir(parents=True)
+    (folder / "configs" / "base.toml").write_text(to_toml(Config()))
+    space = parse_space(["algo.learning_rate=1e-4..1e-2:log", "net.activation=tanh|relu"])
+    create_settings(folder, StudySettings(
+        space=space, trials=3, rungs=(0.5, 1.0), eta=2, sampler="random", confirm_top=1, confirm_seeds=2
+    ))  # fmt: skip
+    for number in (1, 2):
+        place = trial_folder(folder, number)
+        values: dict[str, Any] = {"algo.learning_rate": 0.001, "net.activation": "tanh"}
+        write_once(
+            place / "trial.json",
+            Proposal(number=number, values=values, sampler="random", revision=1, seen=("1",) if number == 2 else ()),
+        )
+        for rung in range(3 - number):
+            result = RungResult(rung=rung, update=1 + rung, env_steps=8, per_seed=(1.0,), objective=1.0)
+            write_once(rung_file(place, rung), result)
+    write_once(promotion_file(trial_folder(folder, 1), 1), Promotion(rung=1, seen="1-2"))
+    write_once(confirmation_folder(folder, 1) / "confirm.json", ConfirmationChoice(trial=1, seeds=(1, 2), seen="1"))
+    return folder
+
+
+def use_study(folder: Path) -> Any:
+    """Do with a study all that commands do without training."""
+    study = read_study(folder)
+    study_status(folder)
+    verify_study(folder)
+    list(promotions(study, complete_revisions(study)))
+    list(confirmations_due(study))
+    study_is_finished(study)
+    for trial in study.trials:
+        with_values(study.configs, trial.values)
+    turn = next_turn(study)
+    if turn is not None and (seen := known_before(study, turn)) is not None:
+        propose(study, turn, seen)
+    best_trial(folder)
+    return study
+
+
+def within(place: Path, use: Callable[[], Any]) -> Callable[[Path], Any]:
+    """Return a reader that puts a file where others expect it, uses them all, and puts the good one back."""
+    good = place.read_bytes()
+
+    def read(path: Path) -> Any:
+        place.write_bytes(path.read_bytes())
+        try:
+            return use()
+        finally:
+            place.write_bytes(good)
+
+    return read
+
+
+def good_episodes(folder: Path) -> bytes:
+    """Running episodes of two environments."""
+    folder.mkdir()
+    saved = journal.SavedEpisodes(
+        np.array([0, 7]), np.array([2, 1]), np.array([5, 6], np.uint32), np.array([[0, 1], [2, 0], [1, 1]], np.int32),
+        np.array([0, 3]), np.array([1, 2, 3], np.uint8),
+    )  # fmt: skip
+    saved.write(folder)
+    return (folder / "episodes.npz").read_bytes()
+
+
+def read_episodes(path: Path) -> Any:
+    """Running episodes, and those of each environment."""
+    saved = journal.read(path.parent, FACTS, 2)
+    return [saved.of(env) for env in range(2)]
+
+
+def stored_program(folder: Path) -> tuple[Path, Callable[[], Any]]:
+    """Store a small program; return its file, and how to find it."""
+    folder.mkdir()
+    programs, arguments = LoweredPrograms(folder, "fuzz"), (np.float32(1),)
+    programs.add("double", jax.jit(lambda x: 2 * jnp.asarray(x)), *arguments)
+    (path,) = folder.glob(f"*{SUFFIX}")
+    return path, lambda: programs.find("double", *arguments)
+
+
+GAME = {
+    "schema": 1, "seed": 3, "episode": 2, "rules": "designed", "undo_depth": 4, "actions": ["up", "siphon"],
+    "outcome": "unfinished", "total": 0.5, "position": {"player": {"row": 0, "col": 0}},
+}  # fmt: skip
+PANEL = b'"Step","a - loss","a - loss__MIN","b - loss"\n"10","1.5","0","NaN"\n"20","","","2.5"\n'
+MONITOR = f"#{json.dumps({'t_start': 10.5, 'env_id': 'x'})}\nr,l,t\n1.5,10,1.25\n-2.0,20,3.5\n".encode()
+
+
+def rows_of(data: bytes) -> list[list[str]]:
+    """Return the cells of a CSV file."""
+    return [line.split(",") for line in data.decode().split("\n")]
+
+
+def as_rows(tree: Any) -> bytes:
+    """Write anything as CSV."""
+    rows = tree if isinstance(tree, list) else [tree]
+    return "\n".join(",".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows).encode(
+        "utf-8", "surrogatepass"
+    )
