@@ -188,6 +188,7 @@ def verification(found: StudyVerification) -> Document:
         ("proposals", f"{found.proposals:,} asked again"),
         ("promotions", f"{found.promotions:,} decided again"),
         ("results", f"{found.results:,} computed again from the metrics"),
+        ("runs", f"{found.runs:,} verified"),
     )
     blocks: list[Block] = [facts(rows)]
     blocks += [Paragraph(f"{place}: {why}", "bad") for place, why in found.differences]

@@ -1,18 +1,24 @@
-"""`hmx study verify`: make every decision of a study again from what it recorded, and every result from the metrics."""
+"""`hmx study verify`: make every decision and result of a study again from its files, and verify its runs."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from hmx.config.fields import get
 from hmx.errors import HmxError
+from hmx.records import jsonl
+from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
-from hmx.records.plain import JsonResult, ShortRepr
+from hmx.records.plain import JsonResult, JsonValue, ShortRepr, plain
+from hmx.records.verify import verify
 from hmx.study.folder import read_study
 from hmx.study.halving import promotable
 from hmx.study.measure import measure
-from hmx.study.records import Promotion, RungResult, Study, Trial, numbers_of
+from hmx.study.records import CONFIG_KEY, Promotion, RungResult, Study, Trial, numbers_of
 from hmx.study.samplers import propose, turn_of
 
 Difference = tuple[str, str]
@@ -27,6 +33,7 @@ class StudyVerification(ShortRepr, JsonResult):
     proposals: int  # asked again
     promotions: int
     results: int  # computed again
+    runs: int  # verified: checkpoints, configuration, and one record per update and seed
     differences: tuple[Difference, ...]
 
 
@@ -44,14 +51,19 @@ def verify_study(folder: str | Path) -> StudyVerification:
             differences += _check_promotion(study, trial, promotion)
         for result in trial.rungs:
             differences += _check_result(study, trial.paths, result, study.base.run.num_seeds)
+        if trial.rungs:
+            differences += _check_run(trial.paths, trial.values, study.base.run.seed)
     for one in study.confirmations:
         if one.result is not None:
             differences += _check_result(study, one.paths, one.result, len(one.seeds))
+            values = next(trial.values for trial in study.trials if trial.number == one.trial)
+            differences += _check_run(one.paths, values, one.seeds[0])
     return StudyVerification(
         study=study.folder,
         proposals=len(study.trials),
         promotions=sum(len(trial.promotions) for trial in study.trials),
         results=sum(len(trial.rungs) for trial in study.trials) + sum(bool(one.result) for one in study.confirmations),
+        runs=sum(bool(trial.rungs) for trial in study.trials) + sum(bool(one.result) for one in study.confirmations),
         differences=tuple(differences),
     )
 
@@ -92,3 +104,31 @@ def _check_result(study: Study, paths: RunPaths, result: RungResult, num_seeds: 
         return
     if again != result:
         yield where, f"its metrics give {again.objective} instead of {result.objective}"
+
+
+def _check_run(paths: RunPaths, values: Mapping[str, JsonValue], seed: int) -> Iterator[Difference]:
+    """Find a run that is damaged, of another trial, or written by two workers at once."""
+    where = f"{paths.root.name}/{paths.name}"
+    if not paths.exists():  # it failed before it began, or its result has no metrics, which is a difference already
+        return
+    for damage in verify(paths).damage:
+        yield f"{where}/{damage.path}", damage.what
+    with contextlib.suppress(HmxError):  # `verify` has named a damaged configuration
+        saved = read_config(paths)
+        wanted = {key: value for key, value in values.items() if key != CONFIG_KEY} | {"run.seed": seed}
+        for key, value in wanted.items():
+            if plain(get(saved, key)) != value:
+                yield where, f"the run of another trial: {key} is {plain(get(saved, key))} instead of {value}"
+    rows = Counter((record.get("update"), record.get("seed")) for record in _records(paths))
+    twice = [pair for pair, count in rows.items() if count > 1]
+    if twice:
+        update, number = twice[0]
+        yield (
+            f"{where}/{paths.metrics.name}",
+            f"update {update} of seed {number} is there twice: two workers trained it",
+        )
+
+
+def _records(paths: RunPaths) -> Iterator[Mapping[str, object]]:
+    with contextlib.suppress(OSError, HmxError):  # `verify` has named a file that cannot be read
+        yield from jsonl.read(paths.metrics)

@@ -33,6 +33,7 @@ from hmx.runs.sinks import Sink
 from hmx.study.confirm import confirmations_due
 from hmx.study.folder import folders_of, read_study
 from hmx.study.halving import promotions
+from hmx.study.kills import check_kills, forget_kills, note_kill
 from hmx.study.measure import measure
 from hmx.study.records import (
     CONFIRMED,
@@ -225,10 +226,12 @@ class _Worker:
     def _train_locked(self, task: Task, lock: RunLock) -> None:
         sizes = derive(task.config)
         update = update_at(sizes.num_updates, task.share)
+        kills = note_kill(task.paths) if lock.note else 0
         if checkpoints.listing(task.paths.checkpoints):
             _check_same(task)
         try:
             if not _is_trained(task.paths, update, sizes.num_updates):
+                check_kills(kills)
                 ended = self._train_to(task, lock, update)
                 self._signum = ended.signum
                 if ended.updates < update:
@@ -242,6 +245,7 @@ class _Worker:
                 raise
             result = _failure(task, problem)
         write_once(rung_file(task.paths.folder, task.rung), result)
+        forget_kills(task.paths.folder)
         self._trained += 1
         kind: StepKind = "failed" if result.failed else "confirmed" if task.confirms else "rung"
         self._tell(WorkStep(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +27,7 @@ from hmx.records.artefact import sealed
 from hmx.records.frozen import read_config
 from hmx.records.lock import SCHEMA
 from hmx.records.owner import Owner, mark_of
+from hmx.records.paths import RunPaths
 from hmx.registry.load import Loaded
 from hmx.runs.checkpoint import to_host
 from hmx.runs.programs import Programs
@@ -34,12 +38,14 @@ from hmx.study import worker
 from hmx.study.best import best_trial
 from hmx.study.create import add_to_study, new_study
 from hmx.study.folder import read_study
+from hmx.study.kills import note_kill
 from hmx.study.records import RungResult, Trial, rung_file, write_once
 from hmx.study.request import AddRequest, SearchRequest
 from hmx.study.status import study_status
 from hmx.study.verify import verify_study
 from hmx.study.worker import WorkStep, work
 
+ROOT = Path(__file__).parents[2]
 TINY = Config(
     run=RunConfig(total_steps=9 * 32, updates_per_chunk=2, eval_episodes=0, num_seeds=2, checkpoint_every=1),
     env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
@@ -154,6 +160,86 @@ def test_nothing_is_done_twice(copy: Path) -> None:
     before = decisions(copy)
     assert work(copy).trained == 0
     assert decisions(copy) == before
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from hmx.records.lock import RunLock
+from hmx.records.paths import RunPaths
+with RunLock(RunPaths(Path(sys.argv[1]), sys.argv[2])):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def kill_worker(trial: Path) -> None:
+    """Leave the lock of a process that was killed, as the kernel does if the memory is full."""
+    command = [sys.executable, "-c", KILLED, str(trial.parent), trial.name]
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == -9
+
+
+def test_a_trial_that_kills_its_workers_fails_after_three(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_to_study(copy, (), AddRequest(trials=1))
+    assert make_proposal(copy) == 5
+    trial, taken = copy / "trials" / "0005", []
+
+    def dies(self: object, task: worker.Task, lock: object, update: int) -> None:
+        taken.append(task.trial)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hmx.study.worker._Worker._train_to", dies)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                work(copy)
+            kill_worker(trial)
+    steps: list[WorkStep] = []
+    work(copy, tell=steps.append)
+    assert taken == [5, 5, 5]
+    (failed,) = [step for step in steps if step.kind == "failed"]
+    assert (failed.trial, failed.message) == (5, "killed its worker 3 times without progress")
+    assert read_study(copy).trials[4].failed and study_status(copy).finished
+    assert not list(copy.rglob("kills.json"))
+
+
+def test_progress_resets_the_count_of_killed_workers(copy: Path) -> None:
+    """A worker that is killed at each checkpoint loses nothing."""
+    paths = RunPaths(copy / "trials", "0001")
+    assert [note_kill(paths), note_kill(paths)] == [1, 2]
+    newest = max(int(place.name) for place in paths.checkpoints.iterdir() if place.name.isdigit())
+    shutil.rmtree(paths.checkpoint(newest))
+    assert note_kill(paths) == 1
+    (paths.folder / "kills.json").write_text("damaged")
+    assert note_kill(paths) == 1
+
+
+def test_verify_finds_checkpoints_of_another_trial(copy: Path) -> None:
+    first, second = (copy / "trials" / name / "checkpoints" for name in ("0001", "0002"))
+    first.rename(copy / "old")
+    second.rename(first)
+    (copy / "old").rename(second)
+    found = {where for where, what in verify_study(copy).differences if "belongs to another run" in what}
+    assert {where.partition("/checkpoints/")[0] for where in found} == {"trials/0001", "trials/0002"}
+
+
+def test_verify_finds_the_run_of_another_trial(copy: Path) -> None:
+    """The whole run, so that its files fit together."""
+    places = [copy / "trials" / name for name in ("0001", "0002")]
+    for name in ("run.toml", "meta.json", "metrics.jsonl", "checkpoints"):
+        (places[0] / name).rename(copy / "old")
+        (places[1] / name).rename(places[0] / name)
+        (copy / "old").rename(places[1] / name)
+    found = dict(verify_study(copy).differences)
+    assert "the run of another trial: algo.learning_rate is" in found["trials/0001"]
+
+
+def test_verify_finds_records_that_two_workers_wrote(copy: Path) -> None:
+    path = copy / "trials" / "0001" / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, *lines[-2:]]))
+    found = dict(verify_study(copy).differences)
+    update = json.loads(lines[-1])["update"]
+    assert found["trials/0001/metrics.jsonl"] == f"update {update} of seed 0 is there twice: two workers trained it"
 
 
 @pytest.mark.parametrize("place", ["trials", "trials/0005", "confirm", "confirm/0001", "configs"])
