@@ -196,7 +196,7 @@ def _create(place: Path, text: str, last: _Link | None) -> None:
     except OSError as problem:
         if problem.errno not in _NO_LINKS:
             raise
-        # Without hard links there is an empty file for a moment; nobody else takes that over.
+        # Without hard links there is an empty file for a moment; no other process takes that over.
         if last is not None and not last.text and _now(place.parent) - last.status.st_mtime < _STARTING:
             return
         with contextlib.suppress(FileExistsError):

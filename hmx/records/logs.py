@@ -119,7 +119,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _check_size(path: Path, values: int, damaged: int) -> None:
-    """Refuse a file (exit code 3) that would take all memory, or of which nearly all is damaged."""
+    """Refuse a file (exit code 3) that would take all memory, or that is mostly damaged."""
     if values > MAX_VALUES:
         hint = "export fewer columns, or fewer steps"
         raise HmxError(f"cannot read {path}: it has more than {MAX_VALUES:,} values", hint, ExitCode.ARTEFACT)
