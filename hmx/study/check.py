@@ -40,7 +40,7 @@ _RANGES = re.compile(r"[0-9]{1,7}(-[0-9]{1,7})?(,[0-9]{1,7}(-[0-9]{1,7})?)*")
 def check_settings(settings: StudySettings) -> None:
     """Raise a ValueError that says what settings cannot be those of a study."""
     bounds: dict[str, tuple[int, int, int]] = {
-        "trials": (settings.trials, 1, MAX_NUMBER),
+        "trials": (settings.trials, 0, MAX_NUMBER),
         "eta": (settings.eta, 2, MAX_ETA),
         "batch": (settings.batch, 1, MAX_BATCH),
         "sampler_seed": (settings.sampler_seed, 0, MAX_SEED),
@@ -81,7 +81,7 @@ def check_history(history: Sequence[StudySettings], configs: Mapping[str, Config
         raise HmxError(f"{place} is damaged: {why}", "restore its files", ExitCode.ARTEFACT)
 
 
-def check_trial(trial: Trial, history: Sequence[StudySettings], configs: Mapping[str, Config]) -> None:
+def check_trial(trial: Trial, history: Sequence[StudySettings]) -> None:
     """Refuse (exit code 3) a trial that does not fit the settings, or whose results or promotions do not fit it."""
     path = trial.folder / PROPOSAL
     if not 1 <= trial.revision <= len(history):
@@ -91,8 +91,7 @@ def check_trial(trial: Trial, history: Sequence[StudySettings], configs: Mapping
         raise _damaged(path, wrong)
     if len(trial.seen) > MAX_RUNGS or not all(_are_ranges(text) for text in trial.seen):
         raise _damaged(path, "it names results that cannot exist")
-    config = configs[trial.label] if trial.label else next(iter(configs.values()))
-    _check_results(trial.rungs, trial.folder, config.run.num_seeds, len(history[0].rungs))
+    _check_results(trial.rungs, trial.folder, len(history[0].rungs))
     for rung, promotion in enumerate(trial.promotions, 1):
         file = promotion_file(trial.folder, rung)
         if promotion.rung != rung or rung >= len(history[0].rungs):
@@ -110,15 +109,17 @@ def check_confirmation(one: Confirmation, trials: Collection[int]) -> None:
         raise _damaged(path, "its seeds are not those of a confirmation")
     if not _are_ranges(one.seen):
         raise _damaged(path, "it names results that cannot exist")
-    _check_results((one.result,) if one.result else (), one.folder, len(one.seeds), 1)
+    _check_results((one.result,) if one.result else (), one.folder, 1)
+    if one.result and not one.result.failed and len(one.result.per_seed) != len(one.seeds):
+        raise _damaged(rung_file(one.folder, 0), f"it has values of {len(one.result.per_seed):,} seeds")
 
 
-def _check_results(results: Sequence[RungResult], folder: Path, num_seeds: int, rungs: int) -> None:
+def _check_results(results: Sequence[RungResult], folder: Path, rungs: int) -> None:
     for rung, result in enumerate(results):
         file = rung_file(folder, rung)
         if result.rung != rung or rung >= rungs:
             raise _damaged(file, f"there is no result at rung {result.rung!s:.20} here")
-        if len(result.per_seed) != num_seeds and not (result.failed and not result.per_seed):
+        if len(result.per_seed) > MAX_SEEDS or not (result.per_seed or result.failed):
             raise _damaged(file, f"it has values of {len(result.per_seed):,} seeds")
 
 

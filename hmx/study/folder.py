@@ -84,7 +84,7 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
         check_history(history, configs, folder)
     trials = read_trials(folder, {trial.number: trial for trial in before.trials} if before else None)
     for trial in trials:
-        check_trial(trial, history, configs)
+        check_trial(trial, history)
     confirmations = read_confirmations(folder)
     numbers = {trial.number for trial in trials}
     for one in confirmations:
