@@ -46,8 +46,6 @@ _LONGEST = 64  # files of a chain; there are two only while a lock is taken over
 _NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
-_held: set[str] = set()  # tokens of the locks that this process holds
-
 
 @dataclasses.dataclass(frozen=True)
 class Holding:
@@ -75,21 +73,14 @@ class RunLock:
     def __init__(self, paths: RunPaths) -> None:
         self.note = ""
         self._paths = paths
-        self._token = ""
         self._handle = -1
         self._stop = threading.Event()
 
     def __enter__(self) -> RunLock:
-        owner = this_process()
-        self._token = owner.token
-        _held.add(self._token)
         try:
-            self._handle = self._acquire(sealed({"schema": SCHEMA, **dataclasses.asdict(owner)}))
-        except BaseException as problem:
-            _held.discard(self._token)
-            if isinstance(problem, OSError):
-                raise _unusable(self._paths.lock, problem) from problem
-            raise
+            self._handle = self._acquire(sealed({"schema": SCHEMA, **dataclasses.asdict(this_process())}))
+        except OSError as problem:
+            raise _unusable(self._paths.lock, problem) from problem
         beat = threading.Thread(target=_beat, args=(os.dup(self._handle), self._stop), name="hmx-lock", daemon=True)
         beat.start()
         return self
@@ -104,7 +95,6 @@ class RunLock:
         with contextlib.suppress(OSError):  # also for the copy of the descriptor that the heartbeat thread has
             fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
-        _held.discard(self._token)
 
     def moved(self, paths: RunPaths) -> None:
         """Note that the folder of the run was renamed, with the lock in it."""
@@ -178,7 +168,7 @@ def _state_of(last: _Link | None, folder: Path) -> Holding:
     owner, quiet = last.owner, 0.0
     alive = False if owner is None else lives(owner)
     if owner is not None and alive and owner.pid == os.getpid():
-        alive = owner.token in _held
+        alive = not last.locked  # `flock` is granted for a lock that this process has released or lost
     if alive is None:
         quiet = max(0.0, _now(folder) - last.status.st_mtime)
         alive = quiet < STALE
