@@ -135,6 +135,7 @@ def remove_ended(running: list[int]) -> bool:
 def kills(workers: int, trials: int, every: float) -> None:
     """Compare a study under kills with an undisturbed one."""
     metric = ["--metric", "train/entropy", "--minimize", "--confirm", "2", "--synchronous", "--rungs", "2"]
+    metric += ["--max-kills", "0"]  # a kill every few seconds may hit the same trial often
     with tempfile.TemporaryDirectory(prefix="hmx-kills-") as scratch:
         calm, torn = Path(scratch, "calm", "s"), Path(scratch, "torn", "s")
         for folder in (calm, torn):

@@ -20,6 +20,7 @@ from hmx.study.records import (
     CONFIRMED,
     MAX_BATCH,
     MAX_ETA,
+    MAX_KILLS,
     MAX_NUMBER,
     MAX_RUNGS,
     MAX_SEEDS,
@@ -46,6 +47,7 @@ def check_settings(settings: StudySettings) -> None:
         "sampler_seed": (settings.sampler_seed, 0, MAX_SEED),
         "confirm_top": (settings.confirm_top, 0, MAX_TOP),
         "confirm_seeds": (settings.confirm_seeds, 0, MAX_SEEDS),
+        "max_kills": (settings.max_kills, 0, MAX_KILLS),
         "the number of rungs": (len(settings.rungs), 1, MAX_RUNGS),
     }
     for name, (value, least, most) in bounds.items():

@@ -213,6 +213,7 @@ def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySett
         synchronous=request.synchronous,
         confirm_top=request.confirm_top if request.confirm else 0,
         confirm_seeds=request.confirm,
+        max_kills=request.max_kills,
         versions=meta.versions(),
     )
 

@@ -121,7 +121,7 @@ def read_settings(folder: Path, revision: int) -> StudySettings:
     except (NewerSchema, Unreadable):
         raise
     except (HmxError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        why = problem.message if isinstance(problem, HmxError) else str(problem)
+        why = problem.message if isinstance(problem, HmxError) else words(problem)
         raise HmxError(f"cannot read {path}: {quoted(' '.join(why.split()), 200)}", hint, ExitCode.ARTEFACT) from None
     return settings
 

@@ -36,6 +36,7 @@ MAX_ETA = 100
 MAX_BATCH = 10_000
 MAX_SEEDS = 10_000
 MAX_TOP = 1000
+MAX_KILLS = 1000
 TRIALS, CONFIRM, CONFIGS = "trials", "confirm", "configs"  # folders of a study
 PROPOSAL, CONFIRMED = "trial.json", "confirm.json"  # in the folder of a trial, and of a confirmation
 SETTINGS = re.compile(r"study\.([1-9][0-9]*)\.toml")
@@ -87,6 +88,7 @@ class StudySettings:
     synchronous: bool = False  # decide only when all results of a rung or batch are known
     confirm_top: int = 0  # best trials that run again
     confirm_seeds: int = 0  # on so many fresh seeds
+    max_kills: int = 3  # killed workers in a row, without progress, after which a trial fails; 0 for no bound
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of the packages that results depend on
 
 

@@ -9,6 +9,7 @@ from hmx.records.curves import RETURN
 from hmx.study.records import (
     MAX_BATCH,
     MAX_ETA,
+    MAX_KILLS,
     MAX_RUNGS,
     MAX_SEEDS,
     MAX_TOP,
@@ -58,6 +59,10 @@ class SearchRequest:
         panel=SEARCH_PANEL,
     )  # fmt: skip
     confirm_top: int = opt(3, "number of configurations to confirm", ge=1, le=MAX_TOP, panel=SEARCH_PANEL)
+    max_kills: int = opt(
+        StudySettings.max_kills, "killed workers in a row, without progress of the trial, after which it fails; 0 for "
+        "no bound, if something else kills workers often", "workers", ge=0, le=MAX_KILLS, panel=SEARCH_PANEL,
+    )  # fmt: skip
     metric: str = opt(
         RETURN,
         "metric to optimise, or evaluation: the mean return of --eval-episodes games at the end",

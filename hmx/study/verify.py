@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hmx.config.fields import get
 from hmx.errors import HmxError
-from hmx.records import jsonl
 from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult, JsonValue, ShortRepr, plain
@@ -20,6 +18,8 @@ from hmx.study.halving import promotable
 from hmx.study.measure import measure
 from hmx.study.records import CONFIG_KEY, Promotion, RungResult, Study, Trial, numbers_of
 from hmx.study.samplers import propose, turn_of
+
+_SHOWN = 3  # damages of one run
 
 Difference = tuple[str, str]
 """Where a study differs from its record, and how."""
@@ -33,7 +33,7 @@ class StudyVerification(ShortRepr, JsonResult):
     proposals: int  # asked again
     promotions: int
     results: int  # computed again
-    runs: int  # verified: checkpoints, configuration, and one record per update and seed
+    runs: int  # verified as by `hmx runs verify`
     differences: tuple[Difference, ...]
 
 
@@ -107,28 +107,18 @@ def _check_result(study: Study, paths: RunPaths, result: RungResult, num_seeds: 
 
 
 def _check_run(paths: RunPaths, values: Mapping[str, JsonValue], seed: int) -> Iterator[Difference]:
-    """Find a run that is damaged, of another trial, or written by two workers at once."""
+    """Find a run that is damaged, such as by records of two workers, or that is of another trial."""
     where = f"{paths.root.name}/{paths.name}"
     if not paths.exists():  # it failed before it began, or its result has no metrics, which is a difference already
         return
-    for damage in verify(paths).damage:
+    damages = verify(paths).damage
+    for damage in damages[:_SHOWN]:
         yield f"{where}/{damage.path}", damage.what
+    if len(damages) > _SHOWN:
+        yield where, f"{len(damages) - _SHOWN:,} further damages: hmx runs verify {paths.argument}"
     with contextlib.suppress(HmxError):  # `verify` has named a damaged configuration
         saved = read_config(paths)
         wanted = {key: value for key, value in values.items() if key != CONFIG_KEY} | {"run.seed": seed}
         for key, value in wanted.items():
             if plain(get(saved, key)) != value:
                 yield where, f"the run of another trial: {key} is {plain(get(saved, key))} instead of {value}"
-    rows = Counter((record.get("update"), record.get("seed")) for record in _records(paths))
-    twice = [pair for pair, count in rows.items() if count > 1]
-    if twice:
-        update, number = twice[0]
-        yield (
-            f"{where}/{paths.metrics.name}",
-            f"update {update} of seed {number} is there twice: two workers trained it",
-        )
-
-
-def _records(paths: RunPaths) -> Iterator[Mapping[str, object]]:
-    with contextlib.suppress(OSError, HmxError):  # `verify` has named a file that cannot be read
-        yield from jsonl.read(paths.metrics)

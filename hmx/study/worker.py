@@ -231,7 +231,7 @@ class _Worker:
             _check_same(task)
         try:
             if not _is_trained(task.paths, update, sizes.num_updates):
-                check_kills(kills)
+                check_kills(kills, self._study.settings.max_kills)
                 ended = self._train_to(task, lock, update)
                 self._signum = ended.signum
                 if ended.updates < update:
