@@ -232,7 +232,7 @@ def _note(path: Path, last: _Link | None) -> str:
 
 
 def holding(paths: RunPaths) -> Holding:
-    """Return whether a process writes to a run; change nothing.
+    """Return whether a process writes to a run; leave the folder as it is.
 
     Raises:
         OSError: the lock file cannot be read, or is not a regular file.
