@@ -61,7 +61,7 @@ class SearchRequest:
     confirm_top: int = opt(3, "number of configurations to confirm", ge=1, le=MAX_TOP, panel=SEARCH_PANEL)
     max_kills: int = opt(
         StudySettings.max_kills, "killed workers in a row, without progress of the trial, after which it fails; 0 for "
-        "no bound, if something else kills workers often", "workers", ge=0, le=MAX_KILLS, panel=SEARCH_PANEL,
+        "no bound, where workers are often killed for other reasons", "workers", ge=0, le=MAX_KILLS, panel=SEARCH_PANEL,
     )  # fmt: skip
     metric: str = opt(
         RETURN,
