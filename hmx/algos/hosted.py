@@ -96,9 +96,10 @@ def hosted_update(
 def _acting(state: TrainState) -> TrainState:
     """Drop the parts of a state that the policy does not read; a call with fewer arrays is faster."""
     unread: dict[str, Any] = dict.fromkeys(
-        ("env_state", "obs", "legal", "episode", "carry", "reset", "agent_done", "starts", "first")
+        ("env_state", "obs", "legal", "episode", "carry", "reset", "agent_done", "starts", "first", "reference_carry")
     )
-    return state._replace(opt_state=None, actors=state.actors._replace(**unread))
+    learner = state.learner._replace(reference=None)
+    return state._replace(opt_state=None, actors=state.actors._replace(**unread), learner=learner)
 
 
 def _advance_all(spec: EnvSpec, before: RolloutState, seen: HostedRollout) -> tuple[RolloutState, Metrics]:

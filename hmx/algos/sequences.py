@@ -41,6 +41,7 @@ class Batch(NamedTuple):
     advantage_next: Array  # [N]: advantage of the step after the sequence
     sequence_weight: Array  # [N]: importance weight
     probs: Array | None = None  # [H, N, num_actions]: of the search that chose the actions, if any
+    reference: Array | None = None  # [H, N, width]: outputs of the head of the reference policy, if there is one
     own: Any = None  # [H, N, ...]: arrays that a rollout hook adds for its loss (`hmx.algos.ppo.update`)
     # only where advantages are recomputed in every minibatch:
     terminated: Array | None = None

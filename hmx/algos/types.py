@@ -65,6 +65,7 @@ class RolloutState(NamedTuple):
     obs_stats: RunningStats | None = None  # None if observations are not normalised
     starts: Starts | None = None  # start states that episodes restart from; None draws new ones
     first: FirstEpisodes | None = None  # None counts every episode when it ends
+    reference_carry: Carry = None  # [E, A, ...]: of the reference policy of `ppo.ref`, before it reads `obs`
 
 
 LearnerT = TypeVar("LearnerT", default=Any)

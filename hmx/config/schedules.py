@@ -80,14 +80,16 @@ SCHEDULED: dict[str, Scheduled] = {
     "ent_coef": Scheduled("ppo.ent_coef", "ppo.ent_schedule", "ppo.ent_end"),
     "clip_vf_eps": Scheduled("ppo.clip_vf_eps", "ppo.clip_vf_schedule", "ppo.clip_vf_end"),
     "start_share": Scheduled("starts.share", "starts.share_schedule", "starts.share_end"),
+    "ref_kl_coef": Scheduled("ppo.ref_kl_coef", "ppo.ref_kl_schedule", "ppo.ref_kl_end"),
 }
-_ABSENT_AT_0 = ("clip_vf_eps", "start_share")
+_ABSENT_AT_0 = ("clip_vf_eps", "start_share", "ref_kl_coef")
 
 
 def scheduled_values(cfg: Config, done: float, names: Iterable[str]) -> dict[str, float]:
     """Return scheduled hyperparameters, by their names in `SCHEDULED`, where the share `done` of the run is.
 
-    The value clip, later starts and the exponent of the importance weights are absent where they are off.
+    The value clip, later starts, the penalty of a reference policy and the exponent of the importance weights are absent
+    where they are off.
     """
     values: dict[str, float] = {}
     for name in names:

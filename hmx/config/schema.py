@@ -119,6 +119,10 @@ class RunConfig:
     grad_report_groups: int = opt(
         32, "start states of such a report, with 4 episodes from each", "start states", ge=4, le=4096
     )
+    grad_report_buckets: int = opt(
+        4, "buckets that the start states of such a report are ranked into, by the standard deviation of their returns",
+        "buckets", ge=1, le=4096,
+    )  # fmt: skip
     wandb: Literal["disabled", "offline", "online"] = opt(
         "disabled", "log metrics to Weights & Biases", flag="--wandb", metavar="MODE", panel=OUTPUT_PANEL
     )
@@ -368,6 +372,15 @@ class PpoConfig:
     )
     ent_schedule: Schedule = opt("constant", "schedule of ent_coef")
     ent_end: float = opt(1.0, "final ent_coef, as a share of the initial one", ge=0)
+    ref: str = opt(
+        "", "run, checkpoint or installed agent (such as champion) that the policy is kept close to; empty for none",
+        fixed=True,
+    )  # fmt: skip
+    ref_kl_coef: float = opt(
+        0.0, "weight of the penalty KL(policy || reference), exact and in nats; 0 only measures it", ge=0
+    )
+    ref_kl_schedule: Schedule = opt("constant", "schedule of ref_kl_coef")
+    ref_kl_end: float = opt(1.0, "final ref_kl_coef, as a share of the initial one", ge=0)
     prio_alpha: float = opt(
         0.0, "exponent of the advantage in the priority of a sequence; 0 for uniform shuffling", ge=0, le=1, applies=PPO
     )

@@ -20,7 +20,7 @@ from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import ResumePlan, open_to_train, schedule_notes
 from hmx.jobs.train import TrainResult, new_meta, run_session, worker_result, write_run
 from hmx.jobs.worker import check_same_config
-from hmx.records import frozen, jsonl, layout
+from hmx.records import frozen, jsonl, layout, reference_file
 from hmx.records import meta as metas
 from hmx.records.atomic import writing
 from hmx.records.checkpoints import CheckpointInfo
@@ -30,6 +30,7 @@ from hmx.records.meta import Meta, Resume
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.registry.changes import apply, start_command
 from hmx.runs import checkpoint
+from hmx.runs import reference as references
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.restoring import Restored, choose, restore_chosen
@@ -157,6 +158,7 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
         restored = restore_chosen(session, parent, chosen, codec.shape_digest(old, chosen.manifest.schema))
     except checkpoint.DoesNotFit as problem:
         raise HmxError(problem.message, start_command(parent.folder, chosen.path, changes)) from None
+    restored = restored._replace(state=references.attached(session, parent, restored.state))
     differences = codec.diff(old, session.cfg)
     differences = {key: pair for key, pair in differences.items() if key not in place}
     update, sizes = restored.update, session.sizes
@@ -209,6 +211,8 @@ def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tu
     copies = partial(add_copies, text, meta, None if episodes is None else episodes.write)
     saved = checkpoint.snapshot(opened.restored.state)
     checkpoint.write(paths.checkpoints, saved, update, None, info, add_files=copies)
+    if session.cfg.ppo.ref:
+        reference_file.copy(opened.parent.reference, paths.reference, meta.run_id)
     write_run(session, paths, meta)
     return session, meta
 

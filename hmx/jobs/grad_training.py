@@ -29,7 +29,9 @@ _LOSS_NAMES = {"task": "policy"}
 
 def request_of(run: RunConfig) -> ProbeRequest:
     """Return the settings of a run's reports: smaller than the defaults of `hmx grad-report`, since they repeat."""
-    return ProbeRequest(groups=run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH)
+    return ProbeRequest(
+        groups=run.grad_report_groups, per_group=PER_GROUP, max_length=MAX_LENGTH, buckets=run.grad_report_buckets
+    )
 
 
 def make_reports(session: Session) -> Reports | None:

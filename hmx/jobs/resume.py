@@ -32,6 +32,7 @@ from hmx.registry.algorithms import find_algorithm
 from hmx.registry.changes import apply
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
+from hmx.runs import reference as references
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.event_files import check_installed
@@ -220,6 +221,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | N
     session = open_to_train(apply(old, changes, paths.folder), paths, programs)
     cfg = session.cfg
     restored = restore(session, paths)
+    restored = restored._replace(state=references.attached(session, paths, restored.state))
     meta = metas.find(paths.meta)  # damaged meta data will be replaced
     # A run killed between its last checkpoint and its evaluation still needs the evaluation.
     complete = meta is not None and meta.state == "finished"

@@ -33,6 +33,8 @@ from hmx.registry.check import warnings as warnings_of
 from hmx.registry.derive import Derived
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import hashes_of
+from hmx.runs import reference as references
+from hmx.runs.checkpoint import without_reference
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import naming_shortages
@@ -60,7 +62,7 @@ from hmx.runs.session import (
 )
 from hmx.runs.signals import SignalGuard, StopNow, interruptible
 from hmx.runs.sinks import Sink, SinkGroup
-from hmx.runs.warm_start import Learned, read_learned, start_from
+from hmx.runs.warm_start import Learned, read_learned, read_reference, start_from
 from hmx.simulators.journal import SavedEpisodes
 from hmx.simulators.pool import SimulatorFailed
 
@@ -162,6 +164,7 @@ class NewRun(NamedTuple):
 
     session: Session
     learned: Learned | None  # what it starts from; None for random weights
+    reference: Learned | None  # the policy that it is kept close to, if any
     scaled: tuple[str, ...]  # changes that scaling made
     notes: tuple[str, ...]  # warnings
     stem: str  # of its default name
@@ -174,9 +177,17 @@ def check_run(session: Session, scaled: list[str]) -> NewRun:
     cfg = session.cfg
     if cfg.run.tensorboard:
         check_installed()
-    session, learned, notes = read_learned(session) if cfg.run.init_from else (session, None, [])
+    session, learned, reference, notes = _read_networks(session)
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
-    return NewRun(session, learned, tuple(scaled), (*([warning] if warning else []), *notes), stem)
+    return NewRun(session, learned, reference, tuple(scaled), (*([warning] if warning else []), *notes), stem)
+
+
+def _read_networks(session: Session) -> tuple[Session, Learned | None, Learned | None, list[str]]:
+    """Read the networks of other runs; return the session with exact checkpoints, the networks, and warnings."""
+    cfg = session.cfg
+    session, learned, notes = read_learned(session) if cfg.run.init_from else (session, None, [])
+    session, reference, more = read_reference(session) if cfg.ppo.ref else (session, None, [])
+    return session, learned, reference, list(dict.fromkeys([*notes, *more]))
 
 
 def start_run(
@@ -198,10 +209,14 @@ def start_run(
 
     def start() -> TrainState:
         state = first_state(session)
+        if new.reference is not None:
+            state = references.with_reference(state, new.reference)
         return state if learned is None else start_from(state, learned)
 
     with writing("the run folder", paths.folder):
         meta = new_meta(session, command_line)
+        if new.reference is not None:
+            references.write(session, paths, meta.run_id, new.reference)
         write_run(session, paths, meta)
     sink_group = make_sinks(run, paths, sinks)
     for message in new.notes:
@@ -219,16 +234,14 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         HmxError: the configuration cannot run.
     """
     session, scaled = prepare(cfg, origins=origins, sizes=sizes)
-    notes: list[str] = []
-    if session.cfg.run.init_from:
-        session, _, notes = read_learned(session)
+    session, _, reference, notes = _read_networks(session)
     cfg = session.cfg
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
     paths = RunPaths(Path(cfg.run.root), name)
     entry = find_algorithm(cfg.algo.name)
     env_sizes = sizes_of(session.env)
-    size = state_bytes(session.abstract)
+    saved = state_bytes(without_reference(session.abstract))
     files = {
         "config": paths.config,
         "meta": paths.meta,
@@ -236,6 +249,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         "checkpoints": paths.checkpoints,
         "reports": paths.reports,
     }
+    files |= {"reference": paths.reference} if reference is not None else {}
     files |= {f"buffer {i}" if i else "buffer": place for i, place in enumerate(places(cfg.replay, cfg.run, paths))}
     return Plan(
         config=replace(cfg, {"run.name": paths.name}),
@@ -244,8 +258,8 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         run=paths.folder,
         exists=paths.exists(),
         files={what: str(path) for what, path in files.items()},
-        state_bytes=size,
-        checkpoint_bytes=size * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
+        state_bytes=state_bytes(session.abstract),
+        checkpoint_bytes=saved * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
         auto_scale=tuple(scaled),
         memory=run_memory(session),

@@ -203,7 +203,7 @@ def _delete_contents(paths: RunPaths) -> None:
     for folder in (paths.checkpoints, paths.reports, paths.diagnosis, paths.events):
         _delete(folder)
     # Last the files that make it a run, so that an interrupted deletion can be repeated.
-    for file in (paths.environment, paths.metrics, paths.meta, paths.config):
+    for file in (paths.environment, paths.reference, paths.metrics, paths.meta, paths.config):
         _delete(aside(file))
         _delete(file)
 

@@ -45,12 +45,16 @@ GROUPS: dict[str, str] = {
     "`reward`, `actions`, `stats` and `programs`, nor in `train/mean_reward`, `train/mean_episode_return`, "
     "`train/mean_episode_length` and `train/num_episodes`.",
     "programs": "How often each program was used.",
+    "actor": "The parts of the gradient of ordinary updates, with `run.grad_report_every` in the records of the updates "
+    "whose number it divides; PPO only. They are those of the training batch: per minibatch one backward pass per part, "
+    "and means over the minibatches of all epochs, each weighted as in the training loss and before clipping. "
+    "`kl` needs a reference policy (`ppo.ref`), and is absent without one.",
     "grad_norm": "With `run.grad_report_every`, in the records of the updates whose number it divides: a gradient "
     "report, measured before the update. `<bucket>` is `bucket_1`, `bucket_2`, ... by rising standard deviation of "
     "returns, `bucket_zero`, "
     "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`, and of Q-learning `td` or "
-    "`total`. Norms and losses are weighted as in the training loss, which has no KL term: `kl`, measured from the "
-    "policy itself, is 0. "
+    "`total`. Norms and losses are weighted as in the training loss. `kl` is the penalty of the distance from a "
+    "reference policy (`ppo.ref`), and is absent without one. "
     "[Reading a gradient report](grad-report.md) has the definitions.",
     "replay": "The replay buffer of Q-learning; metrics of the whole buffer every `replay.survey_every` updates only.",
     "score": "The passes that score stored transitions, in the updates with such a pass.",
@@ -67,9 +71,12 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/value_loss", "", "down", "mean", "loss of the value head, before its weight"),
     ("train/value_loss_fall", "share", "none", "mean",
      "share by which the value loss of the last epoch is below that of the first, over the same samples"),
-    ("train/total_loss", "", "none", "mean", "weighted sum of policy, value and entropy terms"),
+    ("train/total_loss", "", "none", "mean",
+     "weighted sum of policy, value and entropy terms, and of the KL divergence from a reference policy"),
     ("train/approx_kl", "nats", "none", "mean", "estimated KL divergence from the policy that acted"),
     ("train/clip_frac", "share", "none", "mean", "share of samples whose ratio lies outside the clip range"),
+    ("train/ref_kl", "nats", "none", "mean",
+     "exact KL divergence of the policy from the reference policy of ppo.ref, before its weight"),
     ("train/search_kl", "nats", "down", "mean", "KL divergence of the policy from the search that it learns from"),
     ("train/search_entropy", "nats", "none", "mean", "entropy of the search that the policy learns from"),
     ("train/entropy", "nats", "none", "mean", "entropy of the policy over the legal actions, as the loss rewards it"),
@@ -93,6 +100,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/clip_eps", "", "none", "last", "clip range of the importance ratio"),
     ("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, if it is clipped"),
     ("train/ent_coef", "", "none", "last", "weight of the entropy bonus"),
+    ("train/ref_kl_coef", "", "none", "last", "weight of the KL divergence from the reference policy"),
     ("train/start_share", "probability", "none", "last", "probability that an episode begins in a later stage"),
     ("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised sequences"),
     ("train/skipped_updates", "updates", "down", "sum",
@@ -109,6 +117,11 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
     ("train/steps_per_cpu_sec", "steps per second", "up", "mean",
      "environment steps per second of CPU time of the process, over all seeds"),
+    ("actor/grad_norm/task", "", "none", "mean", "norm of the gradient of the policy loss"),
+    ("actor/grad_norm/entropy", "", "none", "mean", "norm of the gradient of the entropy bonus"),
+    ("actor/grad_norm/kl", "", "none", "mean", "norm of the gradient of the penalty of ppo.ref"),
+    ("actor/loss/entropy", "", "none", "mean", "entropy, weighted and with the sign it has in the loss: negative"),
+    ("actor/loss/kl", "nats", "none", "mean", "KL divergence from the reference policy, weighted"),
     ("actions/move_frac", "share", "none", "mean", "share of actions that move or attack"),
     ("actions/siphon_frac", "share", "none", "mean", "share of actions that siphon"),
     ("actions/program_frac", "share", "none", "mean", "share of actions that run a program"),
@@ -149,7 +162,7 @@ _BUCKET = (
     ("per_token/<part>", "", "norm of the summed gradient, divided by the number of steps"),
     ("loss/policy", "", "clipped surrogate, mean over steps"),
     ("loss/entropy", "", "entropy, weighted and with the sign it has in the loss: negative"),
-    ("loss/kl", "nats", "KL divergence from the policy that acted, weighted"),
+    ("loss/kl", "nats", "KL divergence from the reference policy, weighted"),
     ("loss/value", "", "loss of the value head, weighted"),
     ("loss/td", "", "TD loss of Q-learning, before importance weights"),
     ("loss/total", "", "sum of the losses"),

@@ -25,10 +25,12 @@ WEIGHTS = "policy.safetensors"  # of an exported policy; in the folder of a run 
 CHAMPION = "champion"  # name of an agent that is installed with hmx: the best under the designed rules
 PLANNER = "planner"  # name of the strategy of an environment, in place of a run
 ENVIRONMENT = "environment.py"  # the user's environment as it was when the run started
+REFERENCE = "reference.npz"  # the policy that ppo.ref names, as it was when the run started
 DEFAULT_ROOT = "runs"
 _PARTS = {
     "folder": "", "config": CONFIG, "meta": META, "metrics": METRICS, "checkpoints": CHECKPOINTS, "lock": LOCK,
     "reports": REPORTS, "diagnosis": DIAGNOSIS, "environment": ENVIRONMENT,
+    "reference": REFERENCE,
 }  # fmt: skip
 
 
@@ -64,6 +66,7 @@ class RunPaths:
     reports: Path = dataclasses.field(init=False)  # folder of evaluations and reports
     diagnosis: Path = dataclasses.field(init=False)  # folder of states before updates that were not finite
     environment: Path = dataclasses.field(init=False)  # copy of the user's environment; only compared, never run
+    reference: Path = dataclasses.field(init=False)  # the reference policy, if there is one
 
     def __post_init__(self) -> None:
         if not is_folder_name(self.name):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hmx.config import files
 from hmx.errors import HmxError
-from hmx.records import artefact, buffer_file, checkpoints, frozen, jsonl, lock, meta, score_file
+from hmx.records import artefact, buffer_file, checkpoints, frozen, jsonl, lock, meta, reference_file, score_file
 from hmx.records.checkpoints import Manifest
 from hmx.records.meta import Meta
 from hmx.records.paths import (
@@ -23,6 +23,7 @@ from hmx.records.paths import (
     LOCK,
     META,
     METRICS,
+    REFERENCE,
     SCORE_REPORT,
     RunPaths,
 )
@@ -69,6 +70,7 @@ def _verify(paths: RunPaths) -> Findings:
     damage += [Damage(_inside(paths, p), why) for p, found in (faults | diagnoses).items() for why in found]
     damage += _absent(paths, known, faults)
     damage += _environment(paths, known)
+    damage += _reference(paths, run_id)
     damage += _metrics(paths, known, intact)
     reports = [] if paths.reports.is_symlink() else sorted(paths.reports.rglob("*"))
     damage += [found for path in reports if path.suffix == ".json" for found in _report(paths, path, run_id)]
@@ -122,6 +124,21 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
             yield Damage(ENVIRONMENT, "has changed since the run began")
     except OSError as problem:
         yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else files.words(problem))
+
+
+def _reference(paths: RunPaths, run_id: str) -> Iterator[Damage]:
+    """Find a damaged or missing reference policy."""
+    if not os.path.lexists(paths.reference):
+        if frozen.config_fault(paths) is None and frozen.read_config(paths).ppo.ref:
+            yield Damage(REFERENCE, "missing")
+        return
+    try:
+        header = reference_file.check(paths.reference)
+    except HmxError as problem:
+        yield Damage(REFERENCE, _short(problem, paths.reference))
+        return
+    if artefact.is_foreign(header.run_id, run_id):
+        yield Damage(REFERENCE, artefact.of_another_run(header.run_id, run_id))
 
 
 def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:

@@ -54,6 +54,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *_agents(cfg.env),
         *(() if simulated is None else simulator_problems(cfg.env, cfg.run, simulated)),
         *_run_folder(cfg.run),
+        *_reports(cfg.run),
         *_networks(cfg.algo, cfg.net, cfg.env, sizes),
         *entry.check(cfg, sizes, bad),
         *_not_read(entry, values),
@@ -199,6 +200,15 @@ def _own_code(values: Mapping[str, Any], entry: AlgorithmEntry, source: EnvSourc
         keys = tuple(name for name in values if name.startswith(own_key(section, "")))
         if keys and not own[section]:
             yield Problem("no_options", (*keys, key), f"{values[key]} declares no options of its own")
+
+
+def _reports(run: RunConfig) -> Iterator[Problem]:
+    """Find more buckets than start states to fill them."""
+    groups, buckets = run.grad_report_groups, run.grad_report_buckets
+    if buckets > groups:
+        words = f"{counted(groups, 'start state')} cannot fill {buckets:,} buckets"
+        works = fix("run.grad_report_buckets", groups) + fix("run.grad_report_groups", buckets)
+        yield Problem("report_buckets", ("run.grad_report_buckets", "run.grad_report_groups"), words, works)
 
 
 def reported() -> str:

@@ -101,8 +101,16 @@ def _impl(key: Array | jax.ShapeDtypeStruct) -> str:
 
 
 def snapshot(state: TrainState) -> Snapshot:
-    """Return `to_host` and `describe` of a state."""
-    return Snapshot(to_host(state), describe(state))
+    """Return `to_host` and `describe` of the parts of a state that checkpoints contain."""
+    saved = without_reference(state)
+    return Snapshot(to_host(saved), describe(saved))
+
+
+def without_reference(state: TrainState) -> TrainState:
+    """Return a state without the reference policy, which never changes and has a file of its own in the run folder."""
+    if getattr(state.learner, "reference", None) is None:
+        return state
+    return state._replace(learner=state.learner._replace(reference=None))
 
 
 def write(
@@ -342,11 +350,12 @@ def _images(migrated: Migrated, wanted: Sequence[Leaf]) -> dict[str, Leaf]:
 
 
 def _is_optional(path: str) -> bool:
-    """Return whether a state may have or lack a leaf: zeros count every episode when it ends, as earlier versions did.
+    """Return whether a state may have or lack a leaf, which then is 0.
 
-    The leaves follow the metrics of the environment, which may change.
+    Zeros in `actors/first/` count every episode when it ends, as earlier versions did; the leaves follow the metrics of
+    the environment, which may change. The reference policy is zeros until `hmx.runs.reference` reads it from its file.
     """
-    return path.startswith("actors/first/")
+    return path.startswith(("actors/first/", "learner/reference/"))
 
 
 def _nested(path: str) -> str:

@@ -1,17 +1,18 @@
-"""Start a run from the network of another (`run.init_from`)."""
+"""Read the networks of other runs: the one to start from (`run.init_from`), and the reference policy (`ppo.ref`)."""
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from hmx.algos.types import TrainState
 from hmx.config import codec, fields
 from hmx.config.coerce import show
+from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError, counted
 from hmx.runs import weights
 from hmx.runs.restoring import find
@@ -20,6 +21,23 @@ from hmx.runs.session import Session, open_session
 Changes = Mapping[str, tuple[object, object]]
 Learned = dict[str, Any]
 """Parameters and statistics of observations and values by their path, with an axis of seeds if there are several."""
+
+
+class _Use(NamedTuple):
+    """What a network of another run is for, in messages."""
+
+    key: str  # of the option that names the run
+    cannot: str
+    with_config: str  # hint: what to do with the configuration of that run
+    option: str  # that names the run in a command
+    each: str  # what several seeds do with several networks
+
+
+_INIT = _Use("run.init_from", "start from", "start from its configuration too", "--init-from ", "starts each seed from")
+_REF = _Use(
+    "ppo.ref", "keep close to", "train its network", "--set ppo.ref_kl_coef=0.1 --set ppo.ref=",
+    "keeps each seed close to",
+)  # fmt: skip
 
 
 def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
@@ -33,44 +51,76 @@ def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
         HmxError: the network does not fit this configuration (exit code 2), or there is no such run or no intact
             checkpoint (3).
     """
+    return _read(session, _INIT)
+
+
+def read_reference(session: Session) -> tuple[Session, Learned, list[str]]:
+    """Read the reference policy that `ppo.ref` names; results and errors as of `read_learned`.
+
+    Only its policy counts, so another discount, scale of rewards or transformation of values is no problem.
+    """
+    if not hasattr(session.abstract.learner, "reference"):
+        name = session.cfg.algo.name
+        raise HmxError(f"cannot use ppo.ref: {name} has no reference policy in its state", "--set ppo.ref=")
+    return _read(session, _REF)
+
+
+def _read(session: Session, use: _Use) -> tuple[Session, Learned, list[str]]:
     cfg = session.cfg
-    source = find(cfg.run.init_from, cfg.run.root)
+    name = str(fields.get(cfg, use.key))
+    source = find(name, cfg.run.root)
     other = open_session(source.cfg, source.paths)
+    hint = f"{use.with_config}: hmx train --config {shlex.quote(str(source.folder))} {use.option}{shlex.quote(name)}"
+    if use is _REF and (apart := _other_spaces(other.env.spec, session.env.spec)):
+        raise HmxError(f"cannot {use.cannot} {name}: {apart}", hint)
     state, update, warnings = source.state(other, None)
-    learned = _for_seeds(session, weights.named(state), source.cfg.run.num_seeds)
+    learned = _for_seeds(session, weights.named(state), source.cfg.run.num_seeds, use)
     if problems := weights.differences(session.abstract, learned):
         more = f" (and {counted(len(problems) - 1, 'more difference')})" if len(problems) > 1 else ""
-        message = f"cannot start from {cfg.run.init_from}: its {problems[0]}{more}"
-        config, other_run = shlex.quote(str(source.folder)), shlex.quote(cfg.run.init_from)
-        hint = f"start from its configuration too: hmx train --config {config} --init-from {other_run}"
-        raise HmxError(message, hint)
+        raise HmxError(f"cannot {use.cannot} {name}: its {problems[0]}{more}", hint)
     changed = {key: pair for key, pair in codec.diff(source.cfg, cfg).items() if not fields.own_parts(key)}
     fixed = {*codec.shape_keys(cfg), *codec.shape_keys(source.cfg)} - {"ppo.reward_scale"}
-    warnings = [*warnings, *_check_meaning(cfg.run.init_from, changed, fixed)]
+    _check_meaning(f"cannot {use.cannot} {name}", changed, fixed - ({"ppo.value_target"} if use is _REF else set()))
+    scales = [key for key in ("algo.gamma", "ppo.reward_scale") if key in changed and use is _INIT]
+    what = f"the values that the network of {name} predicts have another meaning here"
+    warnings = [*warnings, *([f"{what}: {_became(changed, scales)}"] if scales else [])]
     if source.checkpoints.is_dir():
-        run = dataclasses.replace(cfg.run, init_from=str(source.checkpoints / str(update)))
-        session = session._replace(cfg=dataclasses.replace(cfg, run=run))
+        session = session._replace(cfg=fields.replace(cfg, {use.key: str(source.checkpoints / str(update))}))
     return session, learned, warnings
 
 
-def _check_meaning(source: str, changed: Changes, fixed: Set[str]) -> list[str]:
-    """Return a warning if a learned network predicted values of another meaning.
+def _other_spaces(there: EnvSpec, here: EnvSpec) -> str:
+    """Describe the first difference between the observations and actions of two environments; empty without any."""
+    for what, name in _SPACES.items():
+        found, wanted = (getattr(spec, name) for spec in (there, here))
+        if name == "obs_dtype":
+            found, wanted = (np.dtype(dtype).name for dtype in (found, wanted))
+        if found != wanted:
+            return f"{what} in {there.id}, where it played, but {wanted} in {here.id}".replace("{}", str(found))
+    return ""
+
+
+_SPACES = {
+    "observations have the shape {}": "obs_shape",
+    "observations are {}": "obs_dtype",
+    "there are {} discrete actions": "num_actions",
+    "the parts of an action have {} choices": "action_parts",
+    "continuous actions have {} numbers": "action_dim",
+}
+
+
+def _check_meaning(cannot: str, changed: Changes, fixed: Set[str]) -> None:
+    """Refuse a network that would compute other results here from the same parameters (exit code 2).
 
     Args:
-        source: the run of the network.
+        cannot: beginning of the message.
         changed: keys with another value than there, with both values.
         fixed: keys that decide what a network computes from its parameters.
-
-    Raises:
-        HmxError: the network would compute other results from the same parameters.
     """
     wrong = [key for key in changed if key in fixed and key.startswith(("net.", "ppo."))]
     if wrong:
         settings = " ".join(f"--set {key}={show(changed[key][0])}" for key in wrong)
-        raise HmxError(f"cannot start from {source}: {_became(changed, wrong)}", settings)
-    scales = [key for key in ("algo.gamma", "ppo.reward_scale") if key in changed]
-    what = f"the values that the network of {source} predicts have another meaning here"
-    return [f"{what}: {_became(changed, scales)}"] if scales else []
+        raise HmxError(f"{cannot}: {_became(changed, wrong)}", settings)
 
 
 def _became(changed: Changes, keys: Sequence[str]) -> str:
@@ -82,11 +132,12 @@ def start_from(state: TrainState, learned: Learned) -> TrainState:
     return weights.replace(state, {name: jnp.array(leaf) for name, leaf in learned.items()})
 
 
-def _for_seeds(session: Session, learned: Learned, there: int) -> Learned:
+def _for_seeds(session: Session, learned: Learned, there: int, use: _Use) -> Learned:
     here = session.cfg.run.num_seeds
     if here == there:
         return learned
     if there > 1:
-        what = f"cannot start from {session.cfg.run.init_from}: it has {there} seeds, this run {here}"
-        raise HmxError(what, f"--seeds {there} starts each seed from one of them")
+        name = fields.get(session.cfg, use.key)
+        what = f"cannot {use.cannot} {name}: it has {there} seeds, this run {here}"
+        raise HmxError(what, f"--seeds {there} {use.each} one of them")
     return {name: jnp.repeat(jnp.asarray(leaf)[None], here, 0) for name, leaf in learned.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -50,19 +50,17 @@ def flat(tree: Params) -> Float[Array, " P"]:
     return jnp.concatenate([leaf.reshape(-1) for leaf in jax.tree.leaves(tree)])
 
 
-def make_group_gradients(sums: GroupLosses, live: Sequence[bool] | None = None) -> GroupGrads:
+def make_group_gradients(sums: GroupLosses) -> GroupGrads:
     """Build the jitted function that returns losses and gradients of several groups.
 
-    Nothing is donated, and the parameters are only read. `live` says which components can have a gradient; the others
-    have no backward pass.
+    Nothing is donated, and the parameters are only read.
     """
 
     def one(params: Params, group: Tree, *rest: Tree) -> tuple[Array, Array, Tree]:
         losses, pull, aux = jax.vjp(lambda p: sums(p, group, *rest), params, has_aux=True)
         units = jnp.eye(losses.shape[0], dtype=losses.dtype)
-        zeros = jnp.zeros_like(flat(params))
         # A loop of pulls needs half the memory of a batched one.
-        rows = [flat(pull(unit)[0]) if live is None or live[c] else zeros for c, unit in enumerate(units)]
+        rows = [flat(pull(unit)[0]) for unit in units]
         return losses, jnp.stack(rows), aux
 
     @jax.jit

@@ -16,9 +16,11 @@ from hmx.algos.gradients.buckets import Bools, Floats, Ints, reward_std
 from hmx.algos.gradients.per_group import Tree
 from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.stored import Stored, seed_of, start_at
+from hmx.algos.ppo import reference as references
+from hmx.algos.ppo.reference import Reference
 from hmx.algos.ppo.update import PpoComponents, make_batch, policy_of
 from hmx.algos.sequences import Batch, as_sequences
-from hmx.algos.types import Carry, Params, RolloutState, TrainState
+from hmx.algos.types import Carry, RolloutState, TrainState
 from hmx.envs.protocol import Env, EnvState
 from hmx.errors import HmxError
 from hmx.types import Array, Key, Timestep, Transition
@@ -45,19 +47,19 @@ class Probe(NamedTuple):
     group: Ints  # [N]: the group of each row
     member: Ints  # [N]: the episode within the group
     episodes: ProbeEpisodes
-    reference: Array | None  # [H, N, num_actions]: logits of the reference policy, if there is one
+    reference: Array | None  # [H, N, width]: outputs of the reference policy, if there is one
 
 
 class Prober(NamedTuple):
     """The compiled parts of a probe.
 
     `begin(state, key)` starts it, `play(state, actors, key)` plays `num_steps` steps, and
-    `logits(params, carry, transitions)` are the logits of another network for them.
+    `outputs(reference, carry, transitions)` are the outputs of a reference policy for them.
     """
 
     begin: Callable[[Tree, Key], RolloutState]
     play: Callable[[Tree, RolloutState, Key], tuple[RolloutState, Tree]]
-    logits: Callable[[Params, Carry, Transition], tuple[Array, Carry]] | None  # for PPO
+    outputs: Callable[[Reference, Carry, Transition], tuple[Array, Carry]] | None  # for PPO
     num_steps: int
     limit: int  # longest episode
     carry: Carry  # the initial RNN carry
@@ -100,17 +102,13 @@ def make_prober(
         actors, rollout, _ = collect(together, policy_of(parts, state), actors, key, num_steps, rows)
         return actors, rollout
 
-    def logits(params: Params, carry: Carry, seen: Transition) -> tuple[Array, Carry]:
-        reset = jnp.broadcast_to(seen.reset_t[..., None], seen.alive_t.shape)
-        output, carry = net.unroll(params, carry, seen.obs_t, reset)
-        return output.logits, carry
-
     empty = net.initial_carry((request.groups * request.per_group, env.spec.num_agents))
     if stored is not None and jax.tree.leaves(empty):
         what = "cannot start episodes of a recurrent network in stored states: a buffer does not hold its RNN carry"
         raise HmxError(what, "drop --from-buffer")
     begin = make_begin(together, request, empty, stored)
-    return Prober(begin, jax.jit(play), jax.jit(logits), num_steps, limit, empty, request.groups, request.per_group)
+    outputs = jax.jit(partial(references.outputs, parts.cfg.ppo, net))
+    return Prober(begin, jax.jit(play), outputs, num_steps, limit, empty, request.groups, request.per_group)
 
 
 def steps_at_most(env: Env, limit: int) -> int:
@@ -128,17 +126,19 @@ def make_begin(
     return lambda state, key: start_at(stored, request.groups, request.per_group, carry, seed_of(key))
 
 
-def play(prober: Prober, parts: PpoComponents, state: TrainState, key: Key, reference: Params | None = None) -> Probe:
+def play(
+    prober: Prober, parts: PpoComponents, state: TrainState, key: Key, reference: Reference | None = None
+) -> Probe:
     """Play until every environment has ended its first episode, or the limit of the probe is reached.
 
-    The train state is only read. With `reference`, the logits of that policy are returned too.
+    The train state is only read. With `reference`, the outputs of that policy are returned too.
     """
     rollouts, ended = play_rollouts(prober, state, key)
-    logits, carry = [], prober.carry
+    outputs, carry = [], prober.carry
     for part in rollouts if reference is not None else ():
-        assert prober.logits is not None
-        found, carry = prober.logits(reference, carry, part.transitions)
-        logits.append(found)
+        assert prober.outputs is not None
+        found, carry = prober.outputs(reference, carry, part.transitions)
+        outputs.append(found)
     rollout = _joined(rollouts)
     seen, batch = rollout.transitions, _rows(rollout, parts.cfg, parts.horizon)
     num_envs, num_agents = seen.reward_tp1.shape[1:]
@@ -148,7 +148,7 @@ def play(prober: Prober, parts: PpoComponents, state: TrainState, key: Key, refe
         group=env // prober.per_group,
         member=env % prober.per_group,
         episodes=episodes_of(prober, seen.reset_t, seen.reward_tp1, seen.obs_t[0], ended),
-        reference=as_sequences(jnp.concatenate(logits), parts.horizon) if logits else None,
+        reference=as_sequences(jnp.concatenate(outputs), parts.horizon) if outputs else None,
     )
 
 

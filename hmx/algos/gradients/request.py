@@ -53,7 +53,10 @@ class ProbeRequest:
         "by the standard deviation of the group", panel=MEASURE,
     )  # fmt: skip
     kl: KlKind = opt("analytic", "KL divergence, exact or as one of four estimates", panel=MEASURE)
-    kl_coef: float = opt(0.0, "weight of the KL component", ge=0, panel=MEASURE)
+    kl_coef: float | None = opt(
+        None, "weight of the KL component (by default ppo.ref_kl_coef as scheduled; 0 with --reference)", ge=0,
+        panel=MEASURE,
+    )  # fmt: skip
     chunk: int = opt(
         8, "parts of groups whose gradients are computed at once; memory use is proportional to it", ge=1, panel=MEASURE
     )

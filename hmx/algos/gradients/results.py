@@ -98,12 +98,12 @@ class GradReport:
 class Reporter(Protocol):
     """Report on a train state of one agent, which is only read.
 
-    `hypers` are the scheduled values of the next update. `reference` are the parameters of the reference policy of the
-    KL component, by default those of the state; only PPO has it.
+    `hypers` are the scheduled values of the next update. `reference` is a state whose policy takes the place of the
+    reference policy of the run in the KL component; only PPO has it.
     """
 
     def __call__(
-        self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+        self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: TrainState | None = None
     ) -> GradReport:
         """Report on `state`."""
         ...
@@ -189,7 +189,7 @@ def check_returns(returns: Floats) -> None:
         raise HmxError(what, "the environment's rewards must be finite numbers", ExitCode.CHECK_FAILED)
 
 
-def check_no_reference(reference: Params | None) -> None:
+def check_no_reference(reference: TrainState | None) -> None:
     """Refuse a reference policy, which Q-learning does not have (exit code 2)."""
     if reference is not None:
         raise HmxError(f"cannot use --reference: Q-learning {NO_KL}", "drop --reference")

@@ -26,7 +26,7 @@ def simulations(cfg: Config) -> int:
 ENTRY = ppo.ENTRY._replace(
     name="gumbel",
     make="hmx.algos.gumbel.update:make_gumbel",
-    schedules=("learning_rate", "ent_coef", "start_share"),
+    schedules=("learning_rate", "ent_coef", "start_share", "ref_kl_coef"),
     advice=advice,
     check=checks.check,
     warn=no_warnings,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.algos.ppo.aspects import value_weight
+from hmx.algos.ppo.reference import penalty
 from hmx.algos.ppo.update import PpoComponents, PpoState, make_ppo_algorithm, make_ppo_components
 from hmx.algos.search import SearchAct, make_search
 from hmx.algos.sequences import Batch
@@ -77,7 +78,8 @@ def imitation_loss(
     """Compute the loss of a minibatch and its metrics.
 
     Cross-entropy of the policy to that of the search (eq. 12 of Danihelka et al.) + `value_weight` x value loss -
-    `ent_coef` x entropy, each a mean over the steps that are trained on. `key` is not used.
+    `ent_coef` x entropy + `ref_kl_coef` x KL(policy || reference) if there is a reference, each a mean over the steps
+    that are trained on. `key` is not used.
 
     Raises:
         ValueError: the batch holds no probabilities of a search.
@@ -93,6 +95,8 @@ def imitation_loss(
     value_loss = mean(parts.codec.loss(value_raw, batch.target, batch.value_old, 0.0, stats), weight)
     entropy = mean(parts.head.entropy(logits, batch.legal, None), weight)
     total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
+    added, metrics = penalty(parts.head, logits, hypers, batch)
+    total += added
     reports = {
         "policy_loss": policy_loss,
         "value_loss": value_loss,
@@ -101,4 +105,4 @@ def imitation_loss(
         "search_kl": mean(cross_entropy - search_entropy, weight),
         "search_entropy": mean(search_entropy, weight),
     }
-    return total, {f"train/{name}": Mean.of(value) for name, value in reports.items()}
+    return total, {f"train/{name}": Mean.of(value) for name, value in reports.items()} | metrics

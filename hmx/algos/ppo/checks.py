@@ -80,6 +80,12 @@ def switches(ppo: PpoConfig, rnn: Rnn, env: EnvConfig) -> Iterator[Problem]:
         words = "packed observations are words of bits, which cannot be normalised"
         works = fix("ppo.obs_norm", "none") + fix("env.obs", "flat")
         yield Problem("norm_packed", ("ppo.obs_norm", "env.obs"), words, works)
+    if ppo.ref_kl_coef and not ppo.ref:
+        words = "there is no reference policy to keep close to; name a run with ppo.ref"
+        yield Problem("no_reference", ("ppo.ref_kl_coef", "ppo.ref"), words, fix("ppo.ref_kl_coef", 0))
+    if ppo.ref and ppo.obs_norm == "env":
+        words = "steps return observations that this run has normalised, and a reference policy needs its own statistics"
+        yield Problem("reference_obs", ("ppo.obs_norm", "ppo.ref"), words, fix("ppo.obs_norm", "network"))
 
 
 def sequences(ppo: PpoConfig, env: EnvConfig, steps: int, length: int) -> Iterator[Problem]:
@@ -118,6 +124,9 @@ def warn(cfg: Config) -> Iterator[Problem]:
         words = "sampling more than a quarter of the sequences without replacement hardly prefers any"
         keys = ("ppo.prio_alpha", "ppo.num_minibatches")
         yield Problem("prio_coarse", keys, words, fix("ppo.num_minibatches", 4))
+    if cfg.ppo.ref and not cfg.ppo.ref_kl_coef:
+        words = "the distance from the reference policy is measured, but not penalised"
+        yield Problem("unused_reference", ("ppo.ref_kl_coef", "ppo.ref"), words, fix("ppo.ref_kl_coef", 0.1))
     yield from known_bugs(cfg)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.request import KlKind, ProbeRequest
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.ppo.aspects import value_weight
+from hmx.algos.ppo.reference import Reference
 from hmx.algos.ppo.update import PpoComponents, fit_codec, make_ppo_components, policy_advantage, ppo_terms
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
@@ -52,7 +53,7 @@ class GroupBatch(NamedTuple):
     """The rows of one group; `batch.advantage` is fixed: normalised once over all groups."""
 
     batch: Batch
-    reference: Array | None  # logits of the reference policy, [H, R, num_actions]; None for the policy itself
+    reference: Array | None  # outputs of the reference policy, [H, R, width]; None for the policy itself
 
 
 class GroupRows(NamedTuple):
@@ -70,14 +71,18 @@ class Checks(NamedTuple):
     clip_frac: Array
 
 
-def coefficients(vf_coef: float, hypers: Mapping[str, float], kl_coef: float) -> dict[str, float]:
-    """Return the weight of every component in the loss; PPO trains without a KL term, so its weight is an argument."""
-    return {"task": 1.0, "entropy": float(hypers["ent_coef"]), "kl": kl_coef, "value": vf_coef}
+def components(kl: KlKind, has_reference: bool) -> tuple[str, ...]:
+    """Return the components of the loss: without a reference there is no KL term, but some estimates have a gradient.
+
+    Those are `k1` and `abs`, measured from the policy itself.
+    """
+    return tuple(name for name in COMPONENTS if name != "kl" or has_reference or kl in ("k1", "abs"))
 
 
-def live(kl: KlKind, has_reference: bool) -> tuple[bool, ...]:
-    """Return which components can have a gradient; the KL divergence from itself has none, but some estimates do."""
-    return tuple(name != "kl" or has_reference or kl in ("k1", "abs") for name in COMPONENTS)
+def coefficients(names: Sequence[str], vf_coef: float, hypers: Mapping[str, float], kl_coef: float) -> dict[str, float]:
+    """Return the weight of each of these components in the loss."""
+    weights = {"task": 1.0, "entropy": float(hypers["ent_coef"]), "kl": kl_coef, "value": vf_coef}
+    return {name: weights[name] for name in names}
 
 
 def ppo_sums(parts: PpoComponents, kl: KlKind) -> Callable[[Params, GroupBatch, Stats, Hypers], tuple[Array, Checks]]:
@@ -93,14 +98,16 @@ def ppo_sums(parts: PpoComponents, kl: KlKind) -> Callable[[Params, GroupBatch, 
     def sums(params: Params, group: GroupBatch, stats: Stats, hypers: Hypers) -> tuple[Array, Checks]:
         batch = group.batch
         terms = ppo_terms(parts, params, stats, hypers, batch, batch.advantage)
-        reference = jax.lax.stop_gradient(terms.logits) if group.reference is None else group.reference
-        if kl == "analytic":
-            divergence = parts.head.kl(terms.logits, reference, batch.legal)
-        else:
-            log_prob_ref = parts.head.log_prob(reference, batch.legal, batch.action)
-            divergence = kl_estimate(terms.log_prob, log_prob_ref, kl)
-        steps = (terms.policy, -terms.entropy, divergence, terms.value)
-        losses = jnp.stack([jnp.where(batch.weight > 0, term, 0.0).sum() for term in steps])
+        steps = {"task": terms.policy, "entropy": -terms.entropy, "value": terms.value}
+        names = components(kl, group.reference is not None)
+        if "kl" in names:
+            reference = jax.lax.stop_gradient(terms.logits) if group.reference is None else group.reference
+            if kl == "analytic":
+                steps["kl"] = parts.head.kl(terms.logits, reference, batch.legal)
+            else:
+                log_prob_ref = parts.head.log_prob(reference, batch.legal, batch.action)
+                steps["kl"] = kl_estimate(terms.log_prob, log_prob_ref, kl)
+        losses = jnp.stack([jnp.where(batch.weight > 0, steps[name], 0.0).sum() for name in names])
         old, weight = batch.log_prob_old, batch.weight
         checks = Checks(
             (jnp.abs(jnp.expm1(terms.log_prob - old)) * weight).max(),
@@ -139,26 +146,22 @@ class _PpoReporter:
         self.parts, self.request, self.stored = parts, request, stored
         # by whether the keys of steps are common
         self.probers = {common: make_prober(parts, request, common, stored) for common in (False, True)}
-        # by whether there is a reference
-        self.gradients = {
-            known: make_group_gradients(at_rows(ppo_sums(parts, request.kl)), live(request.kl, known))
-            for known in (False, True)
-        }
+        self.gradients = make_group_gradients(at_rows(ppo_sums(parts, request.kl)))
         self.codec = jax.jit(partial(fit_codec, parts))
         self.ranker = make_ranker(parts, self.probers[request.keys == "common"], request.rank)
 
     def __call__(
-        self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
+        self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: TrainState | None = None
     ) -> results.GradReport:
         cfg, request = self.parts.cfg, self.request
-        if reference is not None and cfg.ppo.obs_norm != "none":
-            raise HmxError(
-                "cannot use --reference with ppo.obs_norm: the observation statistics of the reference are not known",
-                "drop --reference, or compare policies trained with ppo.obs_norm = none",
-            )
+        chosen, kl_coef = state.learner.reference, hypers.get("ref_kl_coef", 0.0)
+        if reference is not None:
+            chosen, kl_coef = Reference(reference.params, reference.actors.obs_stats), 0.0
+        if request.kl_coef is not None:
+            kl_coef = request.kl_coef
         results.check_gradient_memory(request, state.params, len(COMPONENTS))
         again = jax.random.clone(key)
-        probe = play(self.probers[request.keys == "common"], self.parts, state, key, reference)
+        probe = play(self.probers[request.keys == "common"], self.parts, state, key, chosen)
         episodes = probe.episodes
         results.check_returns(episodes.returns)
         if request.keys == "both":
@@ -167,7 +170,7 @@ class _PpoReporter:
         probe = probe._replace(batch=network_batch(cfg.ppo, state.actors.obs_stats, probe.batch))
         params, stats = self.codec(state, probe.batch)
         scheduled = {name: jnp.float32(value) for name, value in hypers.items()}
-        sums_of = partial(self._sums, probe, params, stats, scheduled, reference is not None)
+        sums_of = partial(self._sums, probe, params, stats, scheduled)
         sums, checks = sums_of(np.arange(request.per_group))
         return results.report_on_episodes(
             request,
@@ -176,14 +179,14 @@ class _PpoReporter:
             self.ranker(probe, state, key),
             sums,
             lambda members: sums_of(members)[0],
-            coefficients(value_weight(cfg.ppo), hypers, request.kl_coef),
+            coefficients(components(request.kl, chosen is not None), value_weight(cfg.ppo), hypers, kl_coef),
             params,
             results.Consistency(float(checks.ratio_error), float(checks.approx_kl), float(checks.clip_frac)),
             self.stored,
         )
 
     def _sums(
-        self, probe: Probe, params: Params, stats: Stats, hypers: Hypers, has_reference: bool, members: Ints
+        self, probe: Probe, params: Params, stats: Stats, hypers: Hypers, members: Ints
     ) -> tuple[Sums, Checks]:
         """Compute the gradients of all groups, over some members of each."""
         request = self.request
@@ -192,8 +195,7 @@ class _PpoReporter:
         # One width for whole and half groups, so that one program serves both.
         index, real, owner = in_parts(*group_index(batch, group, request.groups), part_width(batch, request.groups))
         rows, whole = GroupRows(index, real), GroupBatch(batch, probe.reference)
-        several = self.gradients[has_reference]
-        found = gather(several, params, rows, whole, stats, hypers, chunk=request.chunk, owner=owner)
+        found = gather(self.gradients, params, rows, whole, stats, hypers, chunk=request.chunk, owner=owner)
         results.check_finite(found.grads)
         each = (np.asarray(batch.weight, np.float64).sum(0)[index] * real).sum(1)
         steps = np.bincount(owner, weights=each, minlength=request.groups).astype(np.float64)

@@ -19,15 +19,27 @@ from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.hosted import hosted_update
 from hmx.algos.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
 from hmx.algos.optim import Optimiser, make_optimiser
+from hmx.algos.ppo import reference as references
 from hmx.algos.ppo import variants
 from hmx.algos.ppo.aspects import value_weight
+from hmx.algos.ppo.gradient_parts import REPORTED, gradient_parts
+from hmx.algos.ppo.reference import Reference
 from hmx.algos.search import SearchAct
-from hmx.algos.sequences import Batch, MinibatchPlan, make_sequences, plan_minibatches, shard_sequences, take_sequences
+from hmx.algos.sequences import (
+    Batch,
+    MinibatchPlan,
+    as_sequences,
+    make_sequences,
+    plan_minibatches,
+    shard_sequences,
+    take_sequences,
+)
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, HostedUpdate, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
 from hmx.config.schema import Config, PpoConfig
 from hmx.envs.protocol import Env
+from hmx.errors import HmxError
 from hmx.nets import Net, make_net
 from hmx.registry.algorithms import hyperparameters
 from hmx.registry.derive import horizon
@@ -47,6 +59,7 @@ class PpoLearner(NamedTuple):
 
     value_stats: Stats  # of the value codec
     own: Any = None  # what the hooks of `PpoComponents` keep from one update to the next
+    reference: Reference | None = None  # of `ppo.ref`; kept in a file of the run, not in its checkpoints
 
 
 PpoState = TrainState[PpoLearner]
@@ -63,7 +76,8 @@ class PpoComponents(NamedTuple):
     - `plan` chooses the actions of rollouts, in place of the policy.
     - `rollout(parts, state, rollout)` returns what is learned from a rollout, in place of `make_batch`: the batch, the
       new `state.learner.own`, and metrics.
-    - `loss` stands in for `ppo_loss`, with its arguments and results.
+    - `loss` stands in for `ppo_loss`, with its arguments and results. With `ppo.ref` it adds
+      `hmx.algos.ppo.reference.penalty` and its metric.
     - `own()` returns the first `state.learner.own`, a pytree of arrays.
     """
 
@@ -132,10 +146,13 @@ def _hosted(parts: PpoComponents) -> HostedUpdate | None:
 def scheduled(cfg: Config, update: int) -> dict[str, float]:
     """Return the scheduled hyperparameters of an update (numbered from 0), on the host.
 
-    They depend on the share of `run.total_steps` that was finished before it, at most 1.
+    They depend on the share of `run.total_steps` that was finished before it, at most 1. With gradient reports, a
+    switch says whether there is one before this update.
     """
     done = schedules.progress(update * cfg.env.num_envs * cfg.algo.num_steps, cfg.run.total_steps)
-    return hyperparameters(cfg, done)
+    values = hyperparameters(cfg, done)
+    every = cfg.run.grad_report_every
+    return {**values, REPORTED: (update + 1) % every == 0} if every else values
 
 
 # The training state
@@ -151,7 +168,11 @@ def _init(parts: PpoComponents, key: Key) -> PpoState:
         params=params,
         opt_state=parts.optimiser.init(params),
         actors=actors,
-        learner=PpoLearner(parts.codec.init_stats(), None if parts.own is None else parts.own()),
+        learner=PpoLearner(
+            parts.codec.init_stats(),
+            None if parts.own is None else parts.own(),
+            references.blank(params, actors.obs_stats) if parts.cfg.ppo.ref else None,
+        ),
         key=k_run,
         update=jnp.int32(0),
     )
@@ -161,6 +182,8 @@ def _reset_envs(parts: PpoComponents, key: Key) -> RolloutState:
     options = parts.cfg.env
     carry = parts.net.initial_carry((options.num_envs, parts.env.spec.num_agents))
     actors = start(parts.env, options.num_envs, carry, key)
+    if parts.cfg.ppo.ref:
+        actors = actors._replace(reference_carry=jax.tree.map(jnp.copy, carry))
     return variants.with_starts(options, parts.cfg.starts.share, actors)
 
 
@@ -251,12 +274,16 @@ def learn_from(
     k_shuffle, k_entropy = jax.random.split(key) if parts.env.spec.action_dim else (key, None)
     batch, own, own_metrics = _learned_from(parts, state, rollout)
     state = state._replace(learner=state.learner._replace(own=own))
+    batch, actors = _with_reference(parts, state, actors, rollout, batch)
     plan, plan_metrics = plan_minibatches(batch, cfg.ppo, hypers.get("prio_beta"), k_shuffle)
     after = variants.update_obs_stats(cfg.ppo, actors, rollout)
     # the network normalises by the statistics of the rollout until the gradient steps are done
     state = state._replace(actors=after if cfg.ppo.obs_norm_update == "before_sgd" else actors)
     state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(actors=after, update=state.update + 1)
+    if batch.reference is not None and "train/ref_kl" not in gradient_metrics:
+        what = f"cannot use ppo.ref: the loss of {cfg.algo.name} has no penalty of the distance from a reference policy"
+        raise HmxError(what, "drop ppo.ref, or add hmx.algos.ppo.reference.penalty and its metric to that loss")
     metrics |= own_metrics | plan_metrics | gradient_metrics
     metrics["train/advantage_std"] = Mean.of(jnp.sqrt(variance(batch.advantage, batch.weight)))
     metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
@@ -286,6 +313,20 @@ def _learned_from(parts: PpoComponents, state: PpoState, rollout: Rollout) -> tu
     if parts.rollout is None:
         return make_batch(rollout, parts.cfg, parts.horizon), state.learner.own, {}
     return parts.rollout(parts, state, rollout)
+
+
+def _with_reference(
+    parts: PpoComponents, state: PpoState, actors: RolloutState, rollout: Rollout, batch: Batch
+) -> tuple[Batch, RolloutState]:
+    """Add the outputs of the reference policy to the batch, and its RNN carry after the rollout to the actors."""
+    reference = state.learner.reference
+    if reference is None:
+        return batch, actors
+    found, carry = references.outputs(
+        parts.cfg.ppo, parts.net, reference, actors.reference_carry, rollout.transitions
+    )
+    batch = batch._replace(reference=as_sequences(found, parts.horizon))
+    return batch, actors._replace(reference_carry=carry)
 
 
 def make_batch(rollout: Rollout, cfg: Config, horizon: int) -> Batch:
@@ -342,6 +383,10 @@ def _learn(
         grads, metrics = jax.grad(loss, has_aux=True)(params, stats, hypers, minibatch, k_entropy)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
+        if REPORTED in hypers:
+            again = None if k_entropy is None else jax.random.clone(k_entropy)
+            losses = partial(weighted_losses, parts, stats=stats, hypers=hypers, batch=minibatch, key=again)
+            metrics |= gradient_parts(losses, carry[0], hypers[REPORTED] > 0)
         return (params, opt_state), metrics
 
     (params, opt_state), metrics = jax.lax.scan(gradient_step, (params, state.opt_state), (plan, keys))
@@ -367,14 +412,16 @@ def ppo_loss(
 ) -> tuple[Float[Array, ""], Metrics]:
     """Compute the loss of a minibatch and its metrics.
 
-    Clipped surrogate + `value_weight` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9), each a mean
-    over the steps that are trained on.
+    Clipped surrogate + `value_weight` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9) +
+    `ref_kl_coef` x KL(policy || reference) if there is a reference, each a mean over the steps that are trained on.
     """
     weight, clip_eps = batch.weight, hypers["clip_eps"]
     terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
     log_prob = terms.log_prob
     policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
     total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
+    penalty, penalty_metrics = references.penalty(parts.head, terms.logits, hypers, batch)
+    total += penalty
     reports = {
         "policy_loss": policy_loss,
         "value_loss": value_loss,
@@ -386,10 +433,24 @@ def ppo_loss(
     std = parts.head.std(terms.logits)
     if std.shape[-1]:
         reports["std"] = mean(std.mean(-1), weight)
-    metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()}
+    metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()} | penalty_metrics
     ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
     metrics[_FIRST_RATIO_ERROR] = Max.of(jnp.abs(ratio - 1.0) * weight)
     return total, metrics
+
+
+def weighted_losses(
+    parts: PpoComponents, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
+) -> dict[str, Array]:
+    """Return the terms of `ppo_loss` that only the policy has, each with its weight and sign in the loss.
+
+    They are `task`, `entropy`, and `kl` if there is a reference.
+    """
+    terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
+    found = {"task": mean(terms.policy, batch.weight), "entropy": -hypers["ent_coef"] * mean(terms.entropy, batch.weight)}
+    if batch.reference is not None:
+        found["kl"] = jnp.asarray(references.penalty(parts.head, terms.logits, hypers, batch)[0], jnp.float32)
+    return found
 
 
 class Terms(NamedTuple):
@@ -452,8 +513,9 @@ def policy_advantage(ppo: PpoConfig, gamma: float, batch: Batch, ratio: Float[Ar
 
 
 def _experience(parts: PpoComponents, state: PpoState, hypers: Hypers) -> dict[str, Array]:
-    _, rollout, _ = _rollout(parts, state, _keys(state)[0], hypers.get("start_share"))
-    batch = _learned_from(parts, state, rollout)[0]._asdict()
+    actors, rollout, _ = _rollout(parts, state, _keys(state)[0], hypers.get("start_share"))
+    learned = _learned_from(parts, state, rollout)[0]
+    batch = _with_reference(parts, state, actors, rollout, learned)[0]._asdict()
     for name in ("carry", "own"):
         batch |= {f"{name}_{i}": leaf for i, leaf in enumerate(jax.tree.leaves(batch.pop(name)))}
     return {name: leaf for name, leaf in batch.items() if leaf is not None}

@@ -203,6 +203,8 @@ def notes(report: GradReport) -> tuple[str, ...]:
 
 def _notes(report: GradReport) -> Iterator[str]:
     request, replay, main = report.request, report.replay, next(iter(report.coefs))
+    if main == "task" and "kl" not in report.coefs:
+        yield "no KL term: the run has no reference policy (ppo.ref), and --reference names none"
     if report.rank == "reward_std" and not request.crossfit:
         yield (
             "groups are ranked by the same returns that make their gradient, so norms can rise with the rank even if "

@@ -17,7 +17,7 @@ from hmx.algos.gradients.buckets import Ints
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.stored import Stored
-from hmx.algos.types import Episode, Params, RolloutState, TrainState
+from hmx.algos.types import Episode, RolloutState, TrainState
 from hmx.config.files import make_folder, words
 from hmx.config.schema import Config, ReplayConfig
 from hmx.envs.protocol import Env, playable
@@ -42,6 +42,7 @@ from hmx.reports.grad_report.findings import (
 )
 from hmx.reports.grad_report.request import GradReportRequest
 from hmx.runs import buffers
+from hmx.runs import reference as references
 from hmx.runs.buffers import LEGAL, OBS, Buffer
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
@@ -125,7 +126,7 @@ class _Maker:
         stored = None if file is None else open_buffer(Path(file), cfg, env, request)
         self._reporter = make_reporter(cfg, env, request, stored)
         self.warnings: list[str] = []
-        self._reference: Params | None = None if reference is None else self.state(reference)[0].params
+        self._reference = None if reference is None else self.state(reference)[0]
 
     def reports(self, updates: Sequence[int | None], progress: Progress) -> Iterator[CheckpointReport]:
         """Yield the report of every checkpoint; if there are several, skip damaged ones with a warning."""
@@ -144,6 +145,7 @@ class _Maker:
         """Return the state of a checkpoint, None for the latest, and its update."""
         state, done, warnings = self._source.state(self._session, update)
         self.warnings += warnings
+        state = references.attached(self._session, self._source.paths, state)
         return seed_state(state, self._agent, self._source.cfg.run.num_seeds), done
 
     def _report(self, state: TrainState, update: int) -> CheckpointReport:

@@ -23,8 +23,8 @@ class GradReportRequest(ProbeRequest):
         metavar="FILE", panel=PROBE,
     )  # fmt: skip
     reference: int | None = opt(
-        None, "checkpoint that KL is measured from (by default the policy itself, where KL is 0)", metavar="UPDATE",
-        panel=MEASURE,
+        None, "checkpoint that KL is measured from (by default the reference policy of the run, ppo.ref)",
+        metavar="UPDATE", panel=MEASURE,
     )  # fmt: skip
     compare: str | None = opt(
         None, "run, checkpoint or saved JSON report to divide the norms by", metavar="OTHER", panel=MEASURE

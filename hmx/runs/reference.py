@@ -1,0 +1,59 @@
+"""The reference policy of a run: written into its folder once, and put into each state that is restored.
+
+Checkpoints do not contain it (`hmx.runs.checkpoint`), since it never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from hmx.algos.ppo.reference import Reference
+from hmx.algos.types import TrainState
+from hmx.errors import ExitCode, HmxError
+from hmx.records import frozen, reference_file
+from hmx.records.artefact import is_foreign, of_another_run
+from hmx.records.paths import RunPaths
+from hmx.records.reference_file import KIND, ReferenceHeader
+from hmx.runs import weights
+from hmx.runs.buffers import loaded, stored
+from hmx.runs.session import Session
+
+
+def with_reference(state: TrainState, learned: Mapping[str, Any]) -> TrainState:
+    """Return a state with a reference policy, of arrays named as in `hmx.runs.weights`."""
+    found = weights.replace(state, {name: jnp.array(leaf) for name, leaf in learned.items()})
+    reference = Reference(found.params, found.actors.obs_stats)
+    return state._replace(learner=state.learner._replace(reference=reference))
+
+
+def write(session: Session, paths: RunPaths, run_id: str, learned: Mapping[str, Any]) -> None:
+    """Write the reference policy of a new run into its folder; an HmxError (exit code 2) if it cannot be written."""
+    arrays = {name: stored(np.asarray(leaf), name) for name, leaf in learned.items()}
+    reference_file.write(paths.reference, ReferenceHeader(run_id=run_id, source=session.cfg.ppo.ref), arrays)
+
+
+def attached(session: Session, paths: RunPaths | None, state: TrainState) -> TrainState:
+    """Return a restored state of a run with its reference policy, if it has one.
+
+    Raises:
+        HmxError: the file is missing, damaged or of another run, or there is no run folder (exit code 3).
+    """
+    if not session.cfg.ppo.ref or not hasattr(state.learner, "reference"):
+        return state
+    if paths is None:
+        what = "these checkpoints are outside the folder of their run, which contains the reference policy of their loss"
+        raise HmxError(what, "give the folder of the run", ExitCode.ARTEFACT)
+    if not paths.reference.is_file():
+        raise HmxError(f"{paths.folder} has lost its reference policy {paths.reference.name}", KIND.hint, ExitCode.ARTEFACT)
+    header, arrays = reference_file.read(paths.reference)
+    if is_foreign(header.run_id, run_id := frozen.run_id_of(paths)):
+        raise HmxError(f"{paths.reference} {of_another_run(header.run_id, run_id)}", KIND.hint, ExitCode.ARTEFACT)
+    learned = {name: loaded(array) for name, array in arrays.items()}
+    if problems := weights.differences(session.abstract, learned):
+        what = f"{paths.reference} does not fit the run: its {problems[0]}"
+        raise HmxError(what, KIND.hint, ExitCode.ARTEFACT)
+    return with_reference(state, learned)
