@@ -88,8 +88,8 @@ _ABSENT_AT_0 = ("clip_vf_eps", "start_share", "ref_kl_coef")
 def scheduled_values(cfg: Config, done: float, names: Iterable[str]) -> dict[str, float]:
     """Return scheduled hyperparameters, by their names in `SCHEDULED`, where the share `done` of the run is.
 
-    The value clip, later starts, the penalty of a reference policy and the exponent of the importance weights are absent
-    where they are off.
+    The value clip, later starts, the penalty of a reference policy and the exponent of the importance weights are
+    absent where they are off.
     """
     values: dict[str, float] = {}
     for name in names:

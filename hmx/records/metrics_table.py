@@ -45,9 +45,10 @@ GROUPS: dict[str, str] = {
     "`reward`, `actions`, `stats` and `programs`, nor in `train/mean_reward`, `train/mean_episode_return`, "
     "`train/mean_episode_length` and `train/num_episodes`.",
     "programs": "How often each program was used.",
-    "actor": "The parts of the gradient of ordinary updates, with `run.grad_report_every` in the records of the updates "
-    "whose number it divides; PPO only. They are those of the training batch: per minibatch one backward pass per part, "
-    "and means over the minibatches of all epochs, each weighted as in the training loss and before clipping. "
+    "actor": "The parts of the gradient of ordinary updates, with `run.grad_report_every` in the records of the "
+    "updates whose number it divides; PPO only. They are those of the training batch: one backward pass per part and "
+    "minibatch, then the mean over the minibatches of all epochs, weighted as in the training loss and before "
+    "clipping. "
     "`kl` needs a reference policy (`ppo.ref`), and is absent without one.",
     "grad_norm": "With `run.grad_report_every`, in the records of the updates whose number it divides: a gradient "
     "report, measured before the update. `<bucket>` is `bucket_1`, `bucket_2`, ... by rising standard deviation of "

@@ -45,10 +45,14 @@ def attached(session: Session, paths: RunPaths | None, state: TrainState) -> Tra
     if not session.cfg.ppo.ref or not hasattr(state.learner, "reference"):
         return state
     if paths is None:
-        what = "these checkpoints are outside the folder of their run, which contains the reference policy of their loss"
+        what = (
+            "these checkpoints are outside the folder of their run, which contains the reference policy of their loss"
+        )
         raise HmxError(what, "give the folder of the run", ExitCode.ARTEFACT)
     if not paths.reference.is_file():
-        raise HmxError(f"{paths.folder} has lost its reference policy {paths.reference.name}", KIND.hint, ExitCode.ARTEFACT)
+        raise HmxError(
+            f"{paths.folder} has lost its reference policy {paths.reference.name}", KIND.hint, ExitCode.ARTEFACT
+        )
     header, arrays = reference_file.read(paths.reference)
     if is_foreign(header.run_id, run_id := frozen.run_id_of(paths)):
         raise HmxError(f"{paths.reference} {of_another_run(header.run_id, run_id)}", KIND.hint, ExitCode.ARTEFACT)

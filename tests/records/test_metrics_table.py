@@ -78,6 +78,15 @@ def test_every_documented_metric_of_a_gradient_report_is_recorded():
     assert promised <= {name.replace("<part>", part) for name in named for part in parts}
 
 
+def test_every_documented_metric_of_an_ordinary_update_is_recorded():
+    """Of the gradient specification: component norms and component losses, with these names."""
+    promised = {f"actor/grad_norm/{part}" for part in ("task", "entropy", "kl")} | {
+        "actor/loss/entropy",
+        "actor/loss/kl",
+    }
+    assert promised == {name for name in METRICS if name.startswith("actor/")}
+
+
 def test_reward_terms_are_the_fields_of_the_weights():
     rewards = [name for name in METRICS if name.startswith("reward/")]
     assert rewards == [f"reward/{term}" for term in REWARD_TERMS]
@@ -108,7 +117,7 @@ def test_rows_are_well_formed():
     for name, row in METRICS.items():
         assert name == row.name
         assert re.fullmatch(r"[a-z_]+(/[a-z][a-z0-9_]*|/<[a-z]+>)+", name)
-        assert row.group == "grad_norm" or re.fullmatch(r"[a-z]+/[a-z][a-z0-9_]*", name)
+        assert row.group in ("grad_norm", "actor") or re.fullmatch(r"[a-z]+/[a-z][a-z0-9_]*", name)
         assert row.group in GROUPS
         assert row.direction in ("up", "down", "none")
         assert row.reduce in ("mean", "max", "sum", "last")

@@ -84,7 +84,9 @@ def switches(ppo: PpoConfig, rnn: Rnn, env: EnvConfig) -> Iterator[Problem]:
         words = "there is no reference policy to keep close to; name a run with ppo.ref"
         yield Problem("no_reference", ("ppo.ref_kl_coef", "ppo.ref"), words, fix("ppo.ref_kl_coef", 0))
     if ppo.ref and ppo.obs_norm == "env":
-        words = "steps return observations that this run has normalised, and a reference policy needs its own statistics"
+        words = (
+            "steps return observations that this run has normalised, and a reference policy needs its own statistics"
+        )
         yield Problem("reference_obs", ("ppo.obs_norm", "ppo.ref"), words, fix("ppo.obs_norm", "network"))
 
 

@@ -31,7 +31,9 @@ def gradient_parts(losses: Callable[[Params], dict[str, Array]], params: Params,
 
     nothing = [jnp.float32(0.0) for _ in names]
     values, norms = jax.lax.cond(reported, measure, lambda: (nothing, nothing))
-    metrics: Metrics = {f"actor/grad_norm/{name}": Mean.of(norm, reported) for name, norm in zip(names, norms, strict=True)}
+    metrics: Metrics = {
+        f"actor/grad_norm/{name}": Mean.of(norm, reported) for name, norm in zip(names, norms, strict=True)
+    }
     more = {f"actor/loss/{name}": Mean.of(value, reported) for name, value in zip(names, values, strict=True)}
     del more["actor/loss/task"]  # it is `train/policy_loss`
     return metrics | more

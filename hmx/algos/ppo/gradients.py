@@ -185,9 +185,7 @@ class _PpoReporter:
             self.stored,
         )
 
-    def _sums(
-        self, probe: Probe, params: Params, stats: Stats, hypers: Hypers, members: Ints
-    ) -> tuple[Sums, Checks]:
+    def _sums(self, probe: Probe, params: Params, stats: Stats, hypers: Hypers, members: Ints) -> tuple[Sums, Checks]:
         """Compute the gradients of all groups, over some members of each."""
         request = self.request
         batch = probe.batch._replace(advantage=self._advantage(probe, members))

@@ -57,18 +57,14 @@ def outputs(
     def step(carry: Carry, now: tuple[Array, Array]) -> tuple[Carry, Array]:
         obs, reset = now
         read = network_obs(ppo, reference.obs_stats, obs)
-        (output, _), carry = net.apply(
-            reference.params, carry, read, jnp.broadcast_to(reset[:, None], obs.shape[:2])
-        )
+        (output, _), carry = net.apply(reference.params, carry, read, jnp.broadcast_to(reset[:, None], obs.shape[:2]))
         return carry, output
 
     carry, found = jax.lax.scan(step, carry, (seen.obs_t, seen.reset_t))
     return found, carry
 
 
-def penalty(
-    head: PolicyHead, output: Float[Array, "H N width"], hypers: Hypers, batch: Batch
-) -> tuple[Any, Metrics]:
+def penalty(head: PolicyHead, output: Float[Array, "H N width"], hypers: Hypers, batch: Batch) -> tuple[Any, Metrics]:
     """Return the penalty of a minibatch, `ref_kl_coef` x the mean of KL(policy || reference), and its metric.
 
     It is exact in every step: a sum over the actions, or the closed form of normal distributions. Without a reference

@@ -322,9 +322,7 @@ def _with_reference(
     reference = state.learner.reference
     if reference is None:
         return batch, actors
-    found, carry = references.outputs(
-        parts.cfg.ppo, parts.net, reference, actors.reference_carry, rollout.transitions
-    )
+    found, carry = references.outputs(parts.cfg.ppo, parts.net, reference, actors.reference_carry, rollout.transitions)
     batch = batch._replace(reference=as_sequences(found, parts.horizon))
     return batch, actors._replace(reference_carry=carry)
 
@@ -447,7 +445,10 @@ def weighted_losses(
     They are `task`, `entropy`, and `kl` if there is a reference.
     """
     terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
-    found = {"task": mean(terms.policy, batch.weight), "entropy": -hypers["ent_coef"] * mean(terms.entropy, batch.weight)}
+    found = {
+        "task": mean(terms.policy, batch.weight),
+        "entropy": -hypers["ent_coef"] * mean(terms.entropy, batch.weight),
+    }
     if batch.reference is not None:
         found["kl"] = jnp.asarray(references.penalty(parts.head, terms.logits, hypers, batch)[0], jnp.float32)
     return found

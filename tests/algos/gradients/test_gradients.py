@@ -12,7 +12,7 @@ from hmx.algos.gradients.buckets import split
 from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import flat, gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import group_index, in_parts, part_width
-from hmx.algos.ppo.gradients import COMPONENTS, GroupBatch, GroupRows, live, picked, ppo_sums
+from hmx.algos.ppo.gradients import COMPONENTS, GroupBatch, GroupRows, components, picked, ppo_sums
 from hmx.algos.ppo.update import policy_advantage, ppo_loss
 from hmx.algos.sequences import PER_SEQUENCE, Batch, take_sequences
 from hmx.config.fields import replace
@@ -35,7 +35,8 @@ def means(batch, params=None, kl="analytic", reference=None, **hypers):
     groups = jax.tree.map(lambda leaf: leaf[None], GroupBatch(batch, reference))
     found = gather(gradients_of(kl), softmax() if params is None else params, groups, (), {**HYPERS, **hypers}, chunk=8)
     n = float(batch.weight.sum())
-    return {name: (found.losses[0, c] / n, found.grads[0, c] / n) for c, name in enumerate(COMPONENTS)}
+    names = components(kl, reference is not None)
+    return {name: (found.losses[0, c] / n, found.grads[0, c] / n) for c, name in enumerate(names)}
 
 
 @pytest.mark.parametrize(
@@ -121,24 +122,19 @@ def test_estimates_of_the_divergence(kind, values, expected_gradient, batch_grad
     np.testing.assert_allclose(got[:2], batch_gradient, atol=1e-6)
     _, got = means(rows([0, 0, 0, 1], 0.0, old[[0, 0, 0, 1]]), P3, kind, UNIFORM[:, [0] * 4])["kl"]
     np.testing.assert_allclose(got[:2], expected_gradient, atol=1e-6)
-    loss, got = means(rows([0, 1], 0.0, old), P3, kind)["kl"]
+    alone = means(rows([0, 1], 0.0, old), P3, kind)
     if kind in ("k2", "k3"):
-        assert loss == 0.0 and (got == 0.0).all()
+        assert "kl" not in alone
     else:
-        np.testing.assert_allclose(got[:2], own_gradient, atol=1e-6)
+        np.testing.assert_allclose(alone["kl"][1][:2], own_gradient, atol=1e-6)
 
 
-def test_components_with_a_gradient_are_listed():
-    assert live("analytic", False) == live("k3", False) == (True, True, False, True)
-    assert live("k1", False) == live("analytic", True) == (True,) * 4
-    several = make_group_gradients(ppo_sums(parts_of(), "analytic"), (True, False, False, True))
-    batch = jax.tree.map(
-        lambda leaf: leaf[None], GroupBatch(rows([0, 1], (1.0, 0.0), np.log([0.75, 0.25]), target=1.0), None)
-    )
-    found = gather(several, P3, batch, (), HYPERS, chunk=8)
-    assert (found.grads[0, 1] == 0).all()  # spared, though it would not have been 0
-    assert found.losses[0, 1] != 0
-    assert (found.grads[0, 0] != 0).any() and (found.grads[0, 3] != 0).any()
+def test_loss_without_a_reference_has_no_kl_term():
+    without = ("task", "entropy", "value")
+    assert components("analytic", False) == components("k3", False) == without
+    assert components("k1", False) == components("analytic", True) == COMPONENTS == ("task", "entropy", "kl", "value")
+    found = means(rows([0, 1], (1.0, 0.0), np.log([0.75, 0.25]), target=1.0), P3)
+    assert tuple(found) == without and all((gradient != 0).any() for _, gradient in found.values())
 
 
 @pytest.mark.parametrize("x64", [False, True])

@@ -18,7 +18,7 @@ from hmx.algos.gradients.probe import group_index, grouped, make_prober, play
 from hmx.algos.gradients.ranking import check_rank, make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
-from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, live, picked, ppo_sums
+from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, components, picked, ppo_sums
 from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
@@ -97,13 +97,15 @@ def measured(cfg, parts, state, hypers, batch):
     frozen = batch._replace(advantage=policy_advantage(cfg.ppo, cfg.algo.gamma, batch, jnp.ones_like(batch.advantage)))
     rows_per_env = batch.sequence_weight.shape[0] // cfg.env.num_envs
     index, real = group_index(frozen, np.arange(batch.sequence_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
-    several = make_group_gradients(ppo_sums(parts, "analytic"), live("analytic", False))
-    groups = jax.vmap(picked, (None, 0))(GroupBatch(frozen, None), GroupRows(index, real))
+    several = make_group_gradients(ppo_sums(parts, "analytic"))
+    groups = jax.vmap(picked, (None, 0))(GroupBatch(frozen, frozen.reference), GroupRows(index, real))
     found = gather(several, params, groups, stats, hypers, chunk=8)
     steps = np.asarray(groups.batch.weight, np.float64).sum((1, 2))
     assert steps.sum() == batch.weight.sum()
     assert float(found.aux.ratio_error.max()) < 1e-5
-    coefs = coefficients(cfg.ppo.vf_coef, {name: float(value) for name, value in hypers.items()}, 0.0)
+    names = components("analytic", frozen.reference is not None)
+    values = {name: float(value) for name, value in hypers.items()}
+    coefs = coefficients(names, cfg.ppo.vf_coef, values, values.get("ref_kl_coef", 0.0))
     return measure(Sums(found.losses, found.grads, steps, np.ones(len(steps))), (), coefs, layers(params)).whole
 
 
@@ -139,7 +141,7 @@ def test_recomputed_probabilities_match_stored_ones(cfg, agents):
     steps = case.report.whole.steps
     lengths = case.report.episodes.lengths.sum()
     assert steps == lengths if agents == 1 else lengths < steps <= 2 * lengths  # who is done takes no part
-    kl = case.again(reference=case.state.params).whole.components["kl"]
+    kl = case.again(reference=case.state).whole.components["kl"]
     assert kl.raw < 1e-5
     if agents == 1:
         assert (case.report.episodes.lengths == 3).all()
@@ -169,11 +171,11 @@ def test_report_has_consistent_values(corridor):
     )  # 1 for who arrives, and each step costs .01
     assert set(np.unique(goal)) <= {0.0, 1.0}
     assert {g for b in report.buckets for g in b.groups} == set(range(6))
-    assert whole.components["kl"].norm == whole.components["kl"].raw == 0.0
+    assert "kl" not in whole.components and "kl" not in report.coefs
     assert set(whole.components["value"].layers) == {"policy_head", "torso/dense_0", "value_head"}
     assert report.clip_scale == pytest.approx(min(1.0, 0.5 / whole.components[TOTAL].norm))
     crossed = [set(b.crossfit) for b in report.buckets if b.crossfit is not None]
-    assert crossed and all(names == {"task", "entropy", "kl", "value", "total"} for names in crossed)
+    assert crossed and all(names == {"task", "entropy", "value", "total"} for names in crossed)
     assert report.whole.acted_std == pytest.approx(report.episodes.acted_std.mean())
 
 
@@ -339,10 +341,10 @@ def test_ppo_refuses_replay():
 
 def test_kl_from_a_reference_has_a_gradient(coin):
     report_with(coin, kl_coef=0.1)
-    same = coin.again(reference=coin.state.params).whole.components["kl"]
+    same = coin.again(reference=coin.state).whole.components["kl"]
     assert same.raw < 1e-6
     other = jax.tree.map(lambda leaf: 3 * leaf, jax.jit(coin.algorithm.init)(jax.random.key(5)).params)
-    apart = coin.again(reference=other).whole.components["kl"]
+    apart = coin.again(reference=coin.state._replace(params=other)).whole.components["kl"]
     assert apart.raw > 1e-3
     assert apart.norm == pytest.approx(0.1 * apart.raw)
     assert apart.loss > 0.0
