@@ -126,6 +126,32 @@ def test_metrics_of_a_report_are_those_of_the_metrics_table(reporting: Path, lin
         assert rows <= known, rows - known
 
 
+def test_ordinary_updates_log_the_parts_of_their_gradient_where_a_report_is_due(reporting: Path, lines: Lines) -> None:
+    """The names are those of the gradient specification; without a reference policy there is no KL term."""
+    for record in lines(reporting):
+        found = {name: value for name, value in record.items() if name.startswith("actor/")}
+        if record["update"] % 3:
+            assert found == {}
+            continue
+        assert found.keys() == {"actor/grad_norm/task", "actor/grad_norm/entropy", "actor/loss/entropy"}
+        assert found["actor/loss/entropy"] == pytest.approx(
+            -record["train/ent_coef"] * record["train/entropy"], rel=1e-5
+        )
+        assert found["actor/grad_norm/task"] > 0.0
+
+
+def test_number_of_buckets_is_an_option(make_config: Any, lines: Lines) -> None:
+    cfg = make_config(2, run__grad_report_every=2, run__grad_report_groups=32, run__grad_report_buckets=6)
+    names = {name.split("/")[1] for name in lines(train(cfg).run)[-1] if name.startswith("grad_norm/")}
+    assert names - {"all", "clip_scale", "bucket_zero"} == {f"bucket_{i}" for i in range(1, 7)}
+    request = request_of(dataclasses.replace(RunConfig(), grad_report_buckets=6))
+    assert request.buckets == 6 and request_of(RunConfig()).buckets == 4
+    too_many = make_config(2, run__grad_report_groups=4, run__grad_report_buckets=5)
+    with pytest.raises(HmxError, match="4 start states cannot fill 5 buckets") as caught:
+        open_session(too_many)
+    assert caught.value.exit_code == ExitCode.USAGE
+
+
 def test_report_equals_the_report_of_the_previous_checkpoint(reporting: Path, lines: Lines) -> None:
     """The report before update 3 equals that of the command on checkpoint 2."""
     found = reported(lines(reporting))

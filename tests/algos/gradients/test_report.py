@@ -19,6 +19,7 @@ from hmx.algos.gradients.ranking import check_rank, make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, components, picked, ppo_sums
+from hmx.algos.ppo.reference import Reference
 from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
@@ -27,6 +28,7 @@ from hmx.envs.protocol import EnvSpec
 from hmx.envs.registry import make_env
 from hmx.envs.small.counting import make_counting
 from hmx.errors import ExitCode, HmxError
+from hmx.types import Mean
 
 SMALL = ProbeRequest(groups=6, per_group=4, buckets=2, chunk=3)
 
@@ -81,6 +83,9 @@ RECALL = configure("recall", rnn="gru", clip_vf_eps=0.5)
 def experience(cfg, trained=False):
     """Rows that an update would learn from, with all that goes with them, and what the update says."""
     env, algorithm, state = built(cfg)
+    if cfg.ppo.ref:
+        other = jax.tree.map(lambda leaf: 3 * leaf, jax.jit(algorithm.init)(jax.random.key(5)).params)
+        state = state._replace(learner=state.learner._replace(reference=Reference(other, state.actors.obs_stats)))
     parts = make_ppo_components(cfg, env)
     hypers = {key: jnp.float32(value) for key, value in algorithm.hypers(0).items()}
     # together, so that the rollout is compiled once
@@ -122,6 +127,24 @@ def test_gradient_norm_and_losses_are_those_of_training():
     assert whole.components["task"].loss == pytest.approx(number("train/policy_loss"), abs=1e-6)
     assert whole.components["value"].loss == pytest.approx(0.5 * number("train/value_loss"), rel=2e-5)
     assert whole.components["entropy"].loss == pytest.approx(-0.01 * number("train/entropy"), rel=2e-5, abs=1e-7)
+
+
+def test_kl_is_that_of_training_and_so_are_the_parts_of_an_ordinary_update():
+    """With a reference policy: `actor/...` of the update before which a report is due, and `kl` of the report."""
+    cfg = configure("rendezvous", num_agents=2, ref="another run", ref_kl_coef=40.0)
+    cfg = dataclasses.replace(cfg, run=dataclasses.replace(cfg.run, grad_report_every=1))
+    parts, state, hypers, batch, metrics = experience(cfg, trained=True)
+    whole = measured(cfg, parts, state, hypers, batch)
+    found = {name: float(metric.total / metric.count) for name, metric in metrics.items() if isinstance(metric, Mean)}
+    assert whole.components["kl"].loss == pytest.approx(40.0 * found["train/ref_kl"], rel=1e-4)
+    assert whole.components["kl"].norm > 0.01
+    assert whole.components[TOTAL].norm == pytest.approx(found["train/grad_norm"], rel=2e-5)
+    assert whole.components[TOTAL].loss == pytest.approx(found["train/total_loss"], rel=2e-5)
+    for name in ("task", "entropy", "kl"):
+        assert found[f"actor/grad_norm/{name}"] == pytest.approx(whole.components[name].norm, rel=1e-4)
+    for name in ("entropy", "kl"):
+        assert found[f"actor/loss/{name}"] == pytest.approx(whole.components[name].loss, rel=1e-4)
+    assert "actor/loss/task" not in found
 
 
 def test_gradient_norm_is_that_of_a_recurrent_loss():
