@@ -2,6 +2,7 @@
 
 from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.optim import make_optimiser
+from hmx.algos.ppo.reference import reference_penalty
 from hmx.algos.ppo.update import (
     PpoComponents,
     make_batch,
@@ -40,6 +41,7 @@ __all__ = [
     "normalise",
     "normaliser",
     "ppo_loss",
+    "reference_penalty",
     "start",
     "weighted_mean",
 ]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.algos.ppo.reference import penalty
+from hmx.algos.ppo.reference import reference_penalty
 from hmx.algos.sequences import Batch
 from hmx.rl import policies
 
@@ -90,9 +90,11 @@ def test_gradient_is_that_of_the_formula(kind: str) -> None:
     with jax.enable_x64(True):
         batch = batch_of(reference, legal)
         hypers = {"ref_kl_coef": jnp.asarray(COEF)}
-        value, got = jax.value_and_grad(lambda out: penalty(head, out[None], hypers, batch)[0])(jnp.asarray(output))
+        value, got = jax.value_and_grad(lambda out: reference_penalty(head, out[None], hypers, batch)[0])(
+            jnp.asarray(output)
+        )
         auto = jax.grad(lambda out: plain(out, jnp))(jnp.asarray(output))
-        metric = penalty(head, jnp.asarray(output)[None], hypers, batch)[1]["train/ref_kl"]
+        metric = reference_penalty(head, jnp.asarray(output)[None], hypers, batch)[1]["train/ref_kl"]
     differences = np.zeros_like(output)
     for at in np.ndindex(*output.shape):
         step = np.zeros_like(output)
@@ -109,7 +111,9 @@ def test_policy_that_equals_its_reference_has_no_penalty_and_no_gradient() -> No
     for head, legal, _ in KINDS.values():
         output = jnp.asarray(RNG.normal(size=(STEPS, legal.shape[-1] or 4)), jnp.float32)
         batch, hypers = batch_of(output, legal), {"ref_kl_coef": jnp.float32(COEF)}
-        value, got = jax.value_and_grad(lambda out, h=head, b=batch, y=hypers: penalty(h, out[None], y, b)[0])(output)
+        value, got = jax.value_and_grad(
+            lambda out, h=head, b=batch, y=hypers: reference_penalty(h, out[None], y, b)[0]
+        )(output)
         assert abs(float(value)) < 1e-6 and float(jnp.abs(got).max()) < 1e-6
 
 
@@ -117,6 +121,9 @@ def test_divergence_is_measured_where_the_coefficient_is_0() -> None:
     """Without a coefficient nothing is added to the loss, and without a reference there is no metric either."""
     output, reference = RNG.normal(size=(2, STEPS, 5)).astype(np.float32)
     batch = batch_of(reference, LEGAL)
-    added, metrics = penalty(policies.CATEGORICAL, jnp.asarray(output)[None], {}, batch)
+    added, metrics = reference_penalty(policies.CATEGORICAL, jnp.asarray(output)[None], {}, batch)
     assert added == 0.0 and float(metrics["train/ref_kl"].total) > 0.0
-    assert penalty(policies.CATEGORICAL, jnp.asarray(output)[None], {}, batch._replace(reference=None)) == (0.0, {})
+    assert reference_penalty(policies.CATEGORICAL, jnp.asarray(output)[None], {}, batch._replace(reference=None)) == (
+        0.0,
+        {},
+    )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hmx.algos.gumbel import checks
+from hmx.algos.ppo import checks as ppo_checks
 from hmx.algos.ppo import entry as ppo
 from hmx.config.schema import Config
-from hmx.registry.algorithms import PartName, no_warnings
+from hmx.registry.algorithms import PartName
 
 
 def advice(cfg: Config, part: PartName) -> str:
@@ -29,7 +30,7 @@ ENTRY = ppo.ENTRY._replace(
     schedules=("learning_rate", "ent_coef", "start_share", "ref_kl_coef"),
     advice=advice,
     check=checks.check,
-    warn=no_warnings,
+    warn=ppo_checks.unused_reference,
     evaluated_by="search",
     simulations=simulations,
     reporter="",

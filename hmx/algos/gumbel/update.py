@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.reference import penalty
+from hmx.algos.ppo.reference import reference_penalty
 from hmx.algos.ppo.update import PpoComponents, PpoState, make_ppo_algorithm, make_ppo_components
 from hmx.algos.search import SearchAct, make_search
 from hmx.algos.sequences import Batch
@@ -95,7 +95,7 @@ def imitation_loss(
     value_loss = mean(parts.codec.loss(value_raw, batch.target, batch.value_old, 0.0, stats), weight)
     entropy = mean(parts.head.entropy(logits, batch.legal, None), weight)
     total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
-    added, metrics = penalty(parts.head, logits, hypers, batch)
+    added, metrics = reference_penalty(parts.head, logits, hypers, batch)
     total += added
     reports = {
         "policy_loss": policy_loss,

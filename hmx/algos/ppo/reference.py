@@ -64,7 +64,9 @@ def outputs(
     return found, carry
 
 
-def penalty(head: PolicyHead, output: Float[Array, "H N width"], hypers: Hypers, batch: Batch) -> tuple[Any, Metrics]:
+def reference_penalty(
+    head: PolicyHead, output: Float[Array, "H N width"], hypers: Hypers, batch: Batch
+) -> tuple[Any, Metrics]:
     """Return the penalty of a minibatch, `ref_kl_coef` x the mean of KL(policy || reference), and its metric.
 
     It is exact in every step: a sum over the actions, or the closed form of normal distributions. Without a reference

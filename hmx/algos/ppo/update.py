@@ -77,7 +77,7 @@ class PpoComponents(NamedTuple):
     - `rollout(parts, state, rollout)` returns what is learned from a rollout, in place of `make_batch`: the batch, the
       new `state.learner.own`, and metrics.
     - `loss` stands in for `ppo_loss`, with its arguments and results. With `ppo.ref` it adds
-      `hmx.algos.ppo.reference.penalty` and its metric.
+      `hmx.algos.ppo.reference.reference_penalty` and its metric.
     - `own()` returns the first `state.learner.own`, a pytree of arrays.
     """
 
@@ -283,7 +283,7 @@ def learn_from(
     state = state._replace(actors=after, update=state.update + 1)
     if batch.reference is not None and "train/ref_kl" not in gradient_metrics:
         what = f"cannot use ppo.ref: the loss of {cfg.algo.name} has no penalty of the distance from a reference policy"
-        raise HmxError(what, "drop ppo.ref, or add hmx.algos.ppo.reference.penalty and its metric to that loss")
+        raise HmxError(what, "drop ppo.ref, or add hmx.toolkit.reference_penalty and its metric to that loss")
     metrics |= own_metrics | plan_metrics | gradient_metrics
     metrics["train/advantage_std"] = Mean.of(jnp.sqrt(variance(batch.advantage, batch.weight)))
     metrics["train/explained_variance"] = explained_variance(batch.value_old, batch.target, batch.weight)
@@ -418,7 +418,7 @@ def ppo_loss(
     log_prob = terms.log_prob
     policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
     total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
-    penalty, penalty_metrics = references.penalty(parts.head, terms.logits, hypers, batch)
+    penalty, penalty_metrics = references.reference_penalty(parts.head, terms.logits, hypers, batch)
     total += penalty
     reports = {
         "policy_loss": policy_loss,
@@ -450,7 +450,7 @@ def weighted_losses(
         "entropy": -hypers["ent_coef"] * mean(terms.entropy, batch.weight),
     }
     if batch.reference is not None:
-        found["kl"] = jnp.asarray(references.penalty(parts.head, terms.logits, hypers, batch)[0], jnp.float32)
+        found["kl"] = jnp.asarray(references.reference_penalty(parts.head, terms.logits, hypers, batch)[0], jnp.float32)
     return found
 
 
