@@ -135,10 +135,10 @@ def play(
     """
     rollouts, ended = play_rollouts(prober, state, key)
     outputs, carry = [], prober.carry
-    for part in rollouts if reference is not None else ():
-        assert prober.outputs is not None
-        found, carry = prober.outputs(reference, carry, part.transitions)
-        outputs.append(found)
+    if reference is not None and prober.outputs is not None:
+        for part in rollouts:
+            found, carry = prober.outputs(reference, carry, part.transitions)
+            outputs.append(found)
     rollout = _joined(rollouts)
     seen, batch = rollout.transitions, _rows(rollout, parts.cfg, parts.horizon)
     num_envs, num_agents = seen.reward_tp1.shape[1:]
