@@ -92,12 +92,17 @@ def _read(session: Session, use: _Use) -> tuple[Session, Learned, list[str]]:
 def _other_spaces(there: EnvSpec, here: EnvSpec) -> str:
     """Describe the first difference between the observations and actions of two environments; empty without any."""
     for what, name in _SPACES.items():
-        found, wanted = (getattr(spec, name) for spec in (there, here))
-        if name == "obs_dtype":
-            found, wanted = (np.dtype(dtype).name for dtype in (found, wanted))
+        found, wanted = (_shown(getattr(spec, name)) for spec in (there, here))
         if found != wanted:
-            return f"{what} in {there.id}, where it played, but {wanted} in {here.id}".replace("{}", str(found))
+            return f"{what.format(found)} in {there.id}, where it played, but {wanted} in {here.id}"
     return ""
+
+
+def _shown(value: Any) -> str:
+    """Show a shape, a number or a data type."""
+    if isinstance(value, tuple):
+        return str(list(value))
+    return str(value if isinstance(value, int) else np.dtype(value).name)
 
 
 _SPACES = {

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hmx.config.schema import Config
+from hmx.config.schema import Config, EnvConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.export_policy import export_policy
 from hmx.jobs.fork import fork
@@ -26,6 +26,7 @@ from hmx.runs import checkpoint
 from hmx.runs.memory import run_memory
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
+from hmx.runs.warm_start import _other_spaces
 
 MakeConfig = Callable[..., Config]
 Lines = Callable[[Path], list[dict[str, Any]]]
@@ -81,7 +82,7 @@ def test_policy_that_does_not_learn_stays_at_divergence_0(
     base(make_config, **more)
     cfg = near(make_config, 4, run__init_from="base", **{**more, "algo__learning_rate": 0.0})
     found = [record["train/ref_kl"] for record in lines(train(cfg).run)]
-    assert max(map(abs, found)) < 1e-9
+    assert max(map(abs, found)) < 1e-7
 
 
 def test_reference_has_its_own_statistics_of_observations(make_config: MakeConfig, lines: Lines) -> None:
@@ -90,7 +91,7 @@ def test_reference_has_its_own_statistics_of_observations(make_config: MakeConfi
     base(make_config, **keys)
     cfg = near(make_config, 4, run__init_from="base", **{**keys, "algo__learning_rate": 0.0})
     first, *later = [record["train/ref_kl"] for record in lines(train(cfg).run)]
-    assert abs(first) < 1e-9 and min(later) > 1e-7
+    assert abs(first) < 1e-7 and min(later) > 1e-5
 
 
 @pytest.mark.parametrize("more", [{}, RECALL, PENDULUM, GUMBEL], ids=["discrete", "recurrent", "continuous", "gumbel"])
@@ -184,29 +185,43 @@ def test_checkpoints_outside_their_run_need_it_for_a_report(make_config: MakeCon
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"env__id": "pendulum", "env__max_steps": 0}, "observations have the shape [3] in pendulum"),
-        ({"env__id": "frozenlake"}, "observations have the shape"),
+        ({"env__id": "pendulum", "env__max_steps": 0}, "shape [8] in corridor, where it played, but [3] in pendulum"),
+        ({"env__id": "frozenlake"}, "shape [8] in corridor, where it played, but"),
         ({"net__hidden": (9,)}, "cannot keep close to base: its params/"),
         ({"net__activation": "tanh"}, "net.activation was relu and is tanh"),
-        ({"run__num_seeds": 2}, ""),
     ],
 )
 def test_reference_that_does_not_fit_is_refused(other: dict[str, Any], words: str, make_config: MakeConfig) -> None:
     base(make_config)
-    if not words:  # one policy serves every seed
-        assert train(near(make_config, 2, **other)).num_seeds == 2
-        return
     with pytest.raises(HmxError) as caught:
         plan(near(make_config, 2, **other))
-    assert words.replace("[3]", "").split(" in ")[0].strip() in caught.value.message or words in caught.value.message
+    assert words in caught.value.message
     assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        (
+            {"action_parts": (3, 3)},
+            "the parts of an action have [] choices in here, where it played, but [3, 3] in here",
+        ),
+        ({"num_actions": 0, "action_dim": 3}, "there are 6 discrete actions in here, where it played, but 0 in here"),
+        ({"obs_dtype": np.uint32}, "observations are float32 in here, where it played, but uint32 in here"),
+    ],
+)
+def test_other_actions_with_the_same_outputs_do_not_fit(change: dict[str, Any], words: str) -> None:
+    """Six logits can be one choice of six, two of three, or the means and deviations of three numbers."""
+    spec = open_session(Config(env=EnvConfig(id="corridor"))).env.spec._replace(id="here", num_actions=6)
+    assert _other_spaces(spec, spec._replace(**change)) == words
 
 
 def test_each_seed_keeps_close_to_its_own_reference(make_config: MakeConfig, lines: Lines) -> None:
     base(make_config, run__num_seeds=2)
     keys = {"run__num_seeds": 2, "run__init_from": "base", "algo__learning_rate": 0.0}
     found = [record["train/ref_kl"] for record in lines(train(near(make_config, 2, **keys)).run)]
-    assert len(found) == 4 and max(map(abs, found)) < 1e-9
+    assert len(found) == 4 and max(map(abs, found)) < 1e-7
     with pytest.raises(HmxError, match="has 2 seeds, this run 1") as caught:
         plan(near(make_config, 2))
     assert caught.value.hint == "--seeds 2 keeps each seed close to one of them"

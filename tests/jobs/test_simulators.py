@@ -31,6 +31,7 @@ from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import read_source
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
+from hmx.runs import checkpoint
 from hmx.runs.hosted import Host, _check_finite, limits_of, outside
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
@@ -61,6 +62,24 @@ def killed(run, name):
 def state_of(run):
     paths = RunPaths(run.parent, run.name)
     return restore(open_session(read_config(paths)), paths).state
+
+
+def test_reference_policy_reads_what_simulators_show(new_config, tmp_path):
+    """A recurrent one, with its own RNN carry from rollout to rollout: a policy that does not learn equals it."""
+    rnn = {"net__rnn": "gru", "net__rnn_hidden": 4}
+    train(config(new_config, tmp_path, rnn))
+    more = {"run__name": "near", "run__init_from": "walk", "ppo__ref": "walk", "ppo__ref_kl_coef": 0.5}
+    run = train(config(new_config, tmp_path, {**rnn, **more, "algo__learning_rate": 0.0})).run
+    found = [json.loads(line)["train/ref_kl"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert len(found) == UPDATES and max(map(abs, found)) < 1e-7
+    cut = killed(run, "again")
+    shutil.rmtree(tmp_path / "walk")
+    resume(cut)
+    one, other = (jax.tree.leaves(state_of(path)) for path in (run, cut))
+    assert all(
+        np.array_equal(*(np.asarray(checkpoint.as_data(leaf)) for leaf in pair))
+        for pair in zip(one, other, strict=True)
+    )
 
 
 def records_of(run):
