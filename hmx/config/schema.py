@@ -121,7 +121,7 @@ class RunConfig:
     )
     grad_report_buckets: int = opt(
         4, "buckets that the start states of such a report are ranked into, by the standard deviation of their returns",
-        "buckets", ge=1, le=4096,
+        "buckets", ge=1,
     )  # fmt: skip
     wandb: Literal["disabled", "offline", "online"] = opt(
         "disabled", "log metrics to Weights & Biases", flag="--wandb", metavar="MODE", panel=OUTPUT_PANEL

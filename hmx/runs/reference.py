@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.algos.ppo.reference import Reference
+from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.types import TrainState
 from hmx.errors import ExitCode, HmxError
 from hmx.records import frozen, reference_file
@@ -21,16 +21,19 @@ from hmx.records.reference_file import KIND, ReferenceHeader
 from hmx.runs import weights
 from hmx.runs.buffers import loaded, stored
 from hmx.runs.session import Session
+from hmx.types import Array
+
+Values = np.ndarray[Any, Any] | Array
 
 
-def with_reference(state: TrainState, learned: Mapping[str, Any]) -> TrainState:
+def with_reference(state: TrainState, learned: Mapping[str, Values]) -> TrainState:
     """Return a state with a reference policy, of arrays named as in `hmx.runs.weights`."""
     found = weights.replace(state, {name: jnp.array(leaf) for name, leaf in learned.items()})
-    reference = Reference(found.params, found.actors.obs_stats)
+    reference = ReferencePolicy(found.params, found.actors.obs_stats)
     return state._replace(learner=state.learner._replace(reference=reference))
 
 
-def write(session: Session, paths: RunPaths, run_id: str, learned: Mapping[str, Any]) -> None:
+def write(session: Session, paths: RunPaths, run_id: str, learned: Mapping[str, Values]) -> None:
     """Write the reference policy of a new run into its folder; an HmxError (exit code 2) if it cannot be written."""
     arrays = {name: stored(np.asarray(leaf), name) for name, leaf in learned.items()}
     reference_file.write(paths.reference, ReferenceHeader(run_id=run_id, source=session.cfg.ppo.ref), arrays)

@@ -29,7 +29,7 @@ class _Use(NamedTuple):
     key: str  # of the option that names the run
     cannot: str
     with_config: str  # hint: what to do with the configuration of that run
-    option: str  # that names the run in a command
+    option: str  # of a command, up to the name of the run
     each: str  # what several seeds do with several networks
 
 
@@ -57,7 +57,7 @@ def read_learned(session: Session) -> tuple[Session, Learned, list[str]]:
 def read_reference(session: Session) -> tuple[Session, Learned, list[str]]:
     """Read the reference policy that `ppo.ref` names; results and errors as of `read_learned`.
 
-    Only its policy counts, so another discount, scale of rewards or transformation of values is no problem.
+    Only its policy counts, so its discount, scale of rewards and transformation of values may differ.
     """
     if not hasattr(session.abstract.learner, "reference"):
         name = session.cfg.algo.name
@@ -70,7 +70,8 @@ def _read(session: Session, use: _Use) -> tuple[Session, Learned, list[str]]:
     name = str(fields.get(cfg, use.key))
     source = find(name, cfg.run.root)
     other = open_session(source.cfg, source.paths)
-    hint = f"{use.with_config}: hmx train --config {shlex.quote(str(source.folder))} {use.option}{shlex.quote(name)}"
+    config, option = shlex.quote(str(source.folder)), use.option
+    hint = f"{use.with_config}: hmx train --config {config} {option}{shlex.quote(name)}"
     if use is _REF and (apart := _other_spaces(other.env.spec, session.env.spec)):
         raise HmxError(f"cannot {use.cannot} {name}: {apart}", hint)
     state, update, warnings = source.state(other, None)

@@ -45,6 +45,7 @@ def test_dqn_refuses_options_of_ppo(key):
         "float": 0.123,
         "bool": not field.default,
         "tuple[int, ...]": (3,),
+        "str": "other",
     }.get(field.kind)
     other = next((c for c in field.choices if c != field.default), other)
     found = codes(replace(BASE, {key: other}))["not_read"]

@@ -33,7 +33,7 @@ HOMONYMS = {
 """Names of options whose default stands in several places, since they mean different things."""
 FREE_TEXT = {
     "run.init_from", "run.name", "run.root", "run.wandb_project", "env.id", "net.kind", "net.sha256", "algo.name",
-    "algo.sha256",
+    "algo.sha256", "ppo.ref",
 }  # fmt: skip
 GENERIC = {"name", "kind", "metric"}  # names of options that other things have too
 
@@ -54,7 +54,6 @@ HARMLESS = {
     "more": "quoted where it is assigned",
     "name": "a checked name of a side; the argument of `hmx resume`, which is quoted",
     "option": "a constant or a number",
-    "other_run": "quoted where it is assigned",
     "paths.name": "a name that was given to a run, and so checked",
     "place": "quoted where it is assigned",
     "run": "quoted where it is assigned",

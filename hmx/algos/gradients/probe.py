@@ -17,7 +17,7 @@ from hmx.algos.gradients.per_group import Tree
 from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.stored import Stored, seed_of, start_at
 from hmx.algos.ppo import reference as references
-from hmx.algos.ppo.reference import Reference
+from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.ppo.update import PpoComponents, make_batch, policy_of
 from hmx.algos.sequences import Batch, as_sequences
 from hmx.algos.types import Carry, RolloutState, TrainState
@@ -59,7 +59,7 @@ class Prober(NamedTuple):
 
     begin: Callable[[Tree, Key], RolloutState]
     play: Callable[[Tree, RolloutState, Key], tuple[RolloutState, Tree]]
-    outputs: Callable[[Reference, Carry, Transition], tuple[Array, Carry]] | None  # for PPO
+    outputs: Callable[[ReferencePolicy, Carry, Transition], tuple[Array, Carry]] | None  # for PPO
     num_steps: int
     limit: int  # longest episode
     carry: Carry  # the initial RNN carry
@@ -127,7 +127,7 @@ def make_begin(
 
 
 def play(
-    prober: Prober, parts: PpoComponents, state: TrainState, key: Key, reference: Reference | None = None
+    prober: Prober, parts: PpoComponents, state: TrainState, key: Key, reference: ReferencePolicy | None = None
 ) -> Probe:
     """Play until every environment has ended its first episode, or the limit of the probe is reached.
 

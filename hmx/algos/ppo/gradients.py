@@ -19,7 +19,7 @@ from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.request import KlKind, ProbeRequest
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.reference import Reference
+from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.ppo.update import PpoComponents, fit_codec, make_ppo_components, policy_advantage, ppo_terms
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
@@ -156,7 +156,7 @@ class _PpoReporter:
         cfg, request = self.parts.cfg, self.request
         chosen, kl_coef = state.learner.reference, hypers.get("ref_kl_coef", 0.0)
         if reference is not None:
-            chosen, kl_coef = Reference(reference.params, reference.actors.obs_stats), 0.0
+            chosen, kl_coef = ReferencePolicy(reference.params, reference.actors.obs_stats), 0.0
         if request.kl_coef is not None:
             kl_coef = request.kl_coef
         results.check_gradient_memory(request, state.params, len(COMPONENTS))

@@ -8,7 +8,7 @@ rollout, in front of simulators, or a search. One forward pass per step serves a
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,24 +22,24 @@ from hmx.nets import Net
 from hmx.rl.normaliser import RunningStats
 from hmx.rl.policies import PolicyHead
 from hmx.rl.weighted import mean
-from hmx.types import Array, Mean, Metrics, Transition
+from hmx.types import Array, Mean, Metrics, Scalar, Transition
 
 
-class Reference(NamedTuple):
+class ReferencePolicy(NamedTuple):
     """A policy that does not learn; its network has the form of that of the run."""
 
     params: Params
     obs_stats: RunningStats | None  # None if observations are not normalised
 
 
-def blank(params: Params, obs_stats: RunningStats | None) -> Reference:
+def blank(params: Params, obs_stats: RunningStats | None) -> ReferencePolicy:
     """Return a reference of zeros, which `hmx.runs.reference` fills from a file."""
-    zeros: Reference = jax.tree.map(jnp.zeros_like, Reference(params, obs_stats))
+    zeros: ReferencePolicy = jax.tree.map(jnp.zeros_like, ReferencePolicy(params, obs_stats))
     return zeros
 
 
 def outputs(
-    ppo: PpoConfig, net: Net, reference: Reference, carry: Carry, seen: Transition
+    ppo: PpoConfig, net: Net, reference: ReferencePolicy, carry: Carry, seen: Transition
 ) -> tuple[Float[Array, "T E A width"], Carry]:
     """Compute the outputs of the policy head for the observations of a rollout, as they were when it played.
 
@@ -66,7 +66,7 @@ def outputs(
 
 def reference_penalty(
     head: PolicyHead, output: Float[Array, "H N width"], hypers: Hypers, batch: Batch
-) -> tuple[Any, Metrics]:
+) -> tuple[Scalar, Metrics]:
     """Return the penalty of a minibatch, `ref_kl_coef` x the mean of KL(policy || reference), and its metric.
 
     It is exact in every step: a sum over the actions, or the closed form of normal distributions. Without a reference

@@ -23,7 +23,7 @@ from hmx.algos.ppo import reference as references
 from hmx.algos.ppo import variants
 from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.gradient_parts import REPORTED, gradient_parts
-from hmx.algos.ppo.reference import Reference
+from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.search import SearchAct
 from hmx.algos.sequences import (
     Batch,
@@ -59,7 +59,7 @@ class PpoLearner(NamedTuple):
 
     value_stats: Stats  # of the value codec
     own: Any = None  # what the hooks of `PpoComponents` keep from one update to the next
-    reference: Reference | None = None  # of `ppo.ref`; kept in a file of the run, not in its checkpoints
+    reference: ReferencePolicy | None = None  # of `ppo.ref`; kept in a file of the run, not in its checkpoints
 
 
 PpoState = TrainState[PpoLearner]

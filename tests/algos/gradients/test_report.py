@@ -19,7 +19,7 @@ from hmx.algos.gradients.ranking import check_rank, make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, components, picked, ppo_sums
-from hmx.algos.ppo.reference import Reference
+from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
@@ -85,7 +85,7 @@ def experience(cfg, trained=False):
     env, algorithm, state = built(cfg)
     if cfg.ppo.ref:
         other = jax.tree.map(lambda leaf: 3 * leaf, jax.jit(algorithm.init)(jax.random.key(5)).params)
-        state = state._replace(learner=state.learner._replace(reference=Reference(other, state.actors.obs_stats)))
+        state = state._replace(learner=state.learner._replace(reference=ReferencePolicy(other, state.actors.obs_stats)))
     parts = make_ppo_components(cfg, env)
     hypers = {key: jnp.float32(value) for key, value in algorithm.hypers(0).items()}
     # together, so that the rollout is compiled once
