@@ -47,11 +47,6 @@ class Scaled(NamedTuple):
     changes: list[str]
 
 
-def no_warnings(cfg: Config) -> Iterator[Problem]:
-    """Find nothing."""
-    yield from ()
-
-
 def no_aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
     """Describe no aspect."""
     return ()
@@ -81,7 +76,7 @@ class AlgorithmEntry(NamedTuple):
     advice: Callable[[Config, PartName], str]  # how to make a part of training faster; empty if it is as for all
     check: Callable[[Config, Sizes | None, Collection[str]], Iterator[Problem]]
     """`(configuration, sizes of the environment if known, keys with impossible values) -> problems`."""
-    warn: Callable[[Config], Iterator[Problem]] = no_warnings
+    warn: Callable[[Config], Iterator[Problem]]
     """What will run, but perhaps not as intended; the configuration has no problems."""
     aspects: Callable[[Config, Sizes | None], tuple[Aspect, ...]] = no_aspects
     scale: Callable[[Config, Mapping[str, str] | None], Scaled] = not_scaled

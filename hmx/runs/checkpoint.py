@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
+from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.types import TrainState
 from hmx.config.files import make_folder
 from hmx.errors import ExitCode, HmxError
@@ -106,9 +107,14 @@ def snapshot(state: TrainState) -> Snapshot:
     return Snapshot(to_host(saved), describe(saved))
 
 
+def has_reference(state: object) -> bool:
+    """Return whether a state holds the reference policy of `ppo.ref`; states of own algorithms may be of any kind."""
+    return isinstance(getattr(getattr(state, "learner", None), "reference", None), ReferencePolicy)
+
+
 def without_reference(state: TrainState) -> TrainState:
     """Return a state without the reference policy, which never changes and has a file of its own in the run folder."""
-    if getattr(state.learner, "reference", None) is None:
+    if not has_reference(state):
         return state
     return state._replace(learner=state.learner._replace(reference=None))
 

@@ -18,7 +18,7 @@ from hmx.records import frozen, reference_file
 from hmx.records.artefact import is_foreign, of_another_run
 from hmx.records.paths import RunPaths
 from hmx.records.reference_file import KIND, ReferenceHeader
-from hmx.runs import weights
+from hmx.runs import checkpoint, weights
 from hmx.runs.buffers import loaded, stored
 from hmx.runs.session import Session
 from hmx.types import Array
@@ -45,7 +45,7 @@ def attached(session: Session, paths: RunPaths | None, state: TrainState) -> Tra
     Raises:
         HmxError: the file is missing, damaged or of another run, or there is no run folder (exit code 3).
     """
-    if not session.cfg.ppo.ref or not hasattr(state.learner, "reference"):
+    if not checkpoint.has_reference(state):
         return state
     if paths is None:
         what = (

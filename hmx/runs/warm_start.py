@@ -15,6 +15,7 @@ from hmx.config.coerce import show
 from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError, counted
 from hmx.runs import weights
+from hmx.runs.checkpoint import has_reference
 from hmx.runs.restoring import find
 from hmx.runs.session import Session, open_session
 
@@ -59,7 +60,7 @@ def read_reference(session: Session) -> tuple[Session, Learned, list[str]]:
 
     Only its policy counts, so its discount, scale of rewards and transformation of values may differ.
     """
-    if not hasattr(session.abstract.learner, "reference"):
+    if not has_reference(session.abstract):
         name = session.cfg.algo.name
         raise HmxError(f"cannot use ppo.ref: {name} has no reference policy in its state", "--set ppo.ref=")
     return _read(session, _REF)

@@ -2,19 +2,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hmx.algos.ppo.reference import ReferencePolicy
+from hmx.algos.ppo.update import PpoLearner
 from hmx.algos.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
 from hmx.records.layout import set_aside
 from hmx.runs import checkpoint
 from hmx.runs.loop import abstract_state, init_state
+
+
+class SimpleTree(NamedTuple):
+    """A state with a learner."""
+
+    learner: Any
 
 
 @pytest.fixture
@@ -50,6 +58,17 @@ def test_keys_keep_their_implementation(impl: str, tmp_path: Path) -> None:
     )
     assert jax.random.key_impl(back["key"]) == jax.random.key_impl(state["key"])
     assert same(back, state)
+
+
+def test_only_the_reference_policy_of_hmx_is_left_out() -> None:
+    """It has a file of its own; an own algorithm may use the same name for what it learns."""
+    own = {"params": jnp.ones(2)}
+    ours = ReferencePolicy(own["params"], None)
+    names = [
+        set(checkpoint.snapshot(SimpleTree(learner=PpoLearner(jnp.zeros(1), None, reference))).leaves)
+        for reference in (own, ours)
+    ]
+    assert names == [{"learner/value_stats", "learner/reference/params"}, {"learner/value_stats"}]
 
 
 def test_special_numbers_round_trip(tmp_path: Path) -> None:

@@ -26,3 +26,8 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
     if cfg.gumbel.teacher == "planner" and not (environment and environment.planner):
         words = f"{cfg.env.id} has no planner to learn from"
         yield Problem("no_planner", ("gumbel.teacher", "env.id"), words, fix("gumbel.teacher", "search"))
+
+
+def warn(cfg: Config) -> Iterator[Problem]:
+    """Find settings that run but may be unintended."""
+    yield from ppo_checks.unused_reference(cfg.ppo)

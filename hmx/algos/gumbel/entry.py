@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hmx.algos.gumbel import checks
-from hmx.algos.ppo import checks as ppo_checks
 from hmx.algos.ppo import entry as ppo
 from hmx.config.schema import Config
 from hmx.registry.algorithms import PartName
@@ -30,7 +29,7 @@ ENTRY = ppo.ENTRY._replace(
     schedules=("learning_rate", "ent_coef", "start_share", "ref_kl_coef"),
     advice=advice,
     check=checks.check,
-    warn=ppo_checks.unused_reference,
+    warn=checks.warn,
     evaluated_by="search",
     simulations=simulations,
     reporter="",

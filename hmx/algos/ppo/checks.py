@@ -126,13 +126,13 @@ def warn(cfg: Config) -> Iterator[Problem]:
         words = "sampling more than a quarter of the sequences without replacement hardly prefers any"
         keys = ("ppo.prio_alpha", "ppo.num_minibatches")
         yield Problem("prio_coarse", keys, words, fix("ppo.num_minibatches", 4))
-    yield from unused_reference(cfg)
+    yield from unused_reference(cfg.ppo)
     yield from known_bugs(cfg)
 
 
-def unused_reference(cfg: Config) -> Iterator[Problem]:
+def unused_reference(ppo: PpoConfig) -> Iterator[Problem]:
     """Warn of a reference policy without a weight."""
-    if cfg.ppo.ref and not cfg.ppo.ref_kl_coef:
+    if ppo.ref and not ppo.ref_kl_coef:
         words = "the distance from the reference policy is measured, but not penalised"
         yield Problem("unused_reference", ("ppo.ref_kl_coef", "ppo.ref"), words, fix("ppo.ref_kl_coef", 0.1))
 
