@@ -463,6 +463,7 @@ class ReplayConfig:
     mu: float = opt(0.5, "share of transitions sampled by consequence if mixing = additive", "share", ge=0, le=1)
     alpha_td: float = opt(0.6, "exponent of the TD error; 0 for uniform sampling", ge=0)
     alpha_c: float = opt(0.6, "exponent of the consequence score, if mixing uses it", ge=0)
+    eps_td: float = opt(0.01, "added to an absolute TD error, so that one of 0 is still sampled", "reward", gt=0)
     target_ess: float = opt(
         0.0, "effective sample size, as a share of the buffer, that both exponents are fitted to; 0 for no fitting",
         "share", ge=0, le=1,
@@ -472,6 +473,7 @@ class ReplayConfig:
     is_norm: Literal["max", "bound", "raw"] = opt(
         "max", "importance weights: divided by the largest of the batch, by the largest possible, or as they are"
     )
+    replacement: bool = opt(True, "sample the transitions of a batch with replacement")
     survey_every: int = opt(128, "updates between two surveys of the whole buffer, for its metrics", "updates", ge=1)
     save: bool = opt(
         False, "save the final replay buffer in the reports folder, for hmx score-buffer", flag="--save-buffer",

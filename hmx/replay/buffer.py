@@ -25,7 +25,7 @@ from hmx.replay.state import (
     scored_slots,
     with_scale,
 )
-from hmx.rl.priorities import importance_weights
+from hmx.rl.priorities import draw_sequences, importance_weights
 from hmx.types import Array, Key
 
 
@@ -123,8 +123,12 @@ class Replay:
         )
 
     def sample(self, state: ReplayState, key: Key, batch_size: int, is_beta: float | Array) -> ReplayBatch:
-        """Sample with replacement, with importance weights `(N p)^-is_beta`; the buffer must not be empty."""
-        index = self._draw(state, key, batch_size)
+        """Sample a batch, with importance weights `(N p)^-is_beta`.
+
+        With `replacement` the buffer must not be empty; without, it must hold at least `batch_size` transitions.
+        """
+        draw = self._draw if self.options.replacement else self._draw_distinct
+        index = draw(state, key, batch_size)
         totals = forest.totals(state.forest)
         weights = forest.leaves_at(state.forest, index)
         densities = priority.densities(self.options, weights, totals, state.scored[index], state.size, state.num_scored)
@@ -137,20 +141,51 @@ class Replay:
         return ReplayBatch(index, state.birth[index], _take(state.items, index, 0), densities / state.size, is_weights)
 
     def _draw(self, state: ReplayState, key: Key, batch_size: int) -> Array:
-        """Sample slots; in additive mixing a share `mu` of the batch by score, and the rest by TD error."""
-        k_draw, k_count, k_slot = jax.random.split(key, 3)
-        entry = jnp.arange(batch_size, dtype=jnp.int32)
-        if self.options.mixing != "additive":
-            return forest.draw(state.forest, k_draw, jnp.zeros_like(entry), entry, jnp.full_like(entry, batch_size))
-        whole, rest = divmod(self.options.mu * batch_size, 1.0)
-        by_score = int(whole) + (jax.random.uniform(k_count) < rest).astype(jnp.int32)
-        from_scores = entry < by_score
-        stratum = jnp.where(from_scores, entry, entry - by_score)
-        num_strata = jnp.where(from_scores, by_score, batch_size - by_score)
+        """Sample slots with replacement."""
+        k_draw, k_source, k_slot = jax.random.split(key, 3)
+        from_scores, stratum, num_strata = self._sources(k_source, batch_size)
         index = forest.draw(state.forest, k_draw, from_scores.astype(jnp.int32), stratum, num_strata)
+        if self.options.mixing != "additive":
+            return index
         # p_C is 1/N for slots without a score: take a random slot, but sample among the scored ones if it has a score.
         slot = jax.random.randint(k_slot, (batch_size,), 0, jnp.maximum(state.size, 1))
         return jnp.where(from_scores & ~state.scored[slot], slot, index)
+
+    def _sources(self, key: Key, batch_size: int) -> tuple[Array, Array, Array]:
+        """Return which entries of a batch are sampled by score, and the stratum and number of strata of each.
+
+        With replacement, a share `mu` of the batch is sampled by score, in strata. Samples that are to become distinct
+        must be independent: each is sampled by score with probability `mu`.
+        """
+        entry = jnp.arange(batch_size, dtype=jnp.int32)
+        mu = self.options.mu if self.options.mixing == "additive" else 0.0
+        if not self.options.replacement:
+            return jax.random.uniform(key, (batch_size,)) < mu, jnp.zeros_like(entry), jnp.ones_like(entry)
+        whole, rest = divmod(mu * batch_size, 1.0)
+        by_score = int(whole) + (jax.random.uniform(key) < rest).astype(jnp.int32)
+        from_scores = entry < by_score
+        stratum = jnp.where(from_scores, entry, entry - by_score)
+        return from_scores, stratum, jnp.where(from_scores, by_score, batch_size - by_score)
+
+    def _draw_distinct(self, state: ReplayState, key: Key, batch_size: int) -> Array:
+        """Sample slots without replacement: each in proportion to `probs` among the slots that remain.
+
+        Independent samples have this distribution if repeated ones are skipped. If there are too few distinct ones
+        among twice the batch, the rest is sampled by Gumbel noise over the remaining slots, in O(N).
+        """
+        key, k_draw = jax.random.split(key)
+        capacity, entry = state.birth.shape[0], jnp.arange(batch_size, dtype=jnp.int32)
+
+        def fill(now: tuple[Array, Array, Key]) -> tuple[Array, Array, Key]:
+            drawn, count, key = now
+            key, k_rest = jax.random.split(key)
+            done = jnp.where(entry < count, drawn, capacity)
+            rest = draw_sequences(k_rest, self.probs(state).at[done].set(0.0, mode="drop"), batch_size)
+            return jnp.where(entry < count, drawn, rest[jnp.maximum(entry - count, 0)]), jnp.int32(batch_size), key
+
+        # A loop, not a condition: over several seeds, a condition would compute both sides in every step.
+        first = _distinct(self._draw(state, k_draw, 2 * batch_size), batch_size)
+        return jax.lax.while_loop(lambda now: now[1] < batch_size, fill, (*first, key))[0]
 
     def set_priority(self, state: ReplayState, index: Array, birth: Array, td_error: Array) -> ReplayState:
         """Set TD errors where the slot still holds the transition of that birth."""
@@ -225,6 +260,16 @@ def _still(state: ReplayState, index: Array, birth: Array) -> Array:
     """Return the slots that hold a transition of that birth; one past the end for the others."""
     capacity = state.birth.shape[0]
     return jnp.where((state.birth[index] == birth) & (index < state.size), index, capacity)
+
+
+def _distinct(index: Array, size: int) -> tuple[Array, Array]:
+    """Return the first `size` distinct values in their order, and the number of these that exist."""
+    order = jnp.argsort(index, stable=True)
+    ordered = index[order]
+    is_first = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    is_first = jnp.zeros(index.shape, bool).at[order].set(is_first)
+    place = jnp.where(is_first, jnp.cumsum(is_first) - 1, size)
+    return jnp.zeros(size, index.dtype).at[place].set(index, mode="drop"), is_first.sum(dtype=jnp.int32)
 
 
 def _take(tree: Any, index: Array, axis: int) -> Any:

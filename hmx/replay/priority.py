@@ -7,8 +7,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from hmx.config.schema import ReplayConfig
 
-EPS_TD = 0.01
-"""Added to |TD error|, in reward units, so that a slot with error 0 is still sampled."""
 EPS_C = 0.01
 """Added to a score as a share of the mean score, so that the unit of a metric does not matter."""
 
@@ -82,7 +80,7 @@ def density_bound(
     neutral: Float[Array, ""],
 ) -> Float[Array, ""]:
     """Compute a lower bound of `N p` over all slots that could be in the buffer."""
-    lowest_td = jnp.power(EPS_TD, alphas[0])
+    lowest_td = jnp.power(options.eps_td, alphas[0])
     lowest_c = jnp.minimum(jnp.power(EPS_C, alphas[1]), neutral)
     weights = leaves(options, lowest_td, lowest_c, jnp.ones((), bool), neutral)
     scored = num_scored > 0

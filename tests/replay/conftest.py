@@ -54,9 +54,9 @@ def function(name: str, options: ReplayConfig, static: int | None = None) -> Any
 def compile_replay(options: ReplayConfig) -> Compiled:
     """The replay with these options; functions that are the same for other options are compiled once for all."""
     replay = Replay(CAPACITY, ENVS, options, -1)
-    unfitted = replace(options, mu=0.5, alpha_td=1.0, alpha_c=1.0, is_norm="max", target_ess=0.0)
+    unfitted = replace(options, mu=0.5, alpha_td=1.0, alpha_c=1.0, is_norm="max", target_ess=0.0, replacement=True)
     scoring = replace(options, is_norm="max") if options.target_ess else unfitted
-    drawing = replace(unfitted, mu=options.mu, is_norm=options.is_norm)
+    drawing = replace(unfitted, mu=options.mu, is_norm=options.is_norm, replacement=options.replacement)
     return Compiled(
         replay,
         options,

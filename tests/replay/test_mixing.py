@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmx.replay.priority import EPS_C, EPS_TD
+from hmx.replay.priority import EPS_C
 
 CAPACITY = 24  # of the fixture `make`
 ALL = np.arange(CAPACITY, dtype=np.int32)
@@ -27,7 +27,7 @@ def prepared(replay, scored=SOME, scale=1.0):
 
 def expected_probs(options, scored, size=CAPACITY):
     """The definition, in float64."""
-    by_error = (ERRORS[:size].astype(np.float64) + EPS_TD) ** options.alpha_td
+    by_error = (ERRORS[:size].astype(np.float64) + options.eps_td) ** options.alpha_td
     by_score = np.full(size, np.nan)
     if len(scored):
         scores = SCORES.astype(np.float64)[scored]
@@ -73,6 +73,65 @@ def test_samples_follow_the_probabilities(make, options):
     assert (np.abs(counts - expected) < 4.5 * np.sqrt(expected)).all()
     per_batch = (drawn == counts.argmax()).sum(1)
     assert per_batch.var() <= 1.05 * per_batch.mean()
+
+
+def inclusion(probs):
+    """Probability that each slot is among three, each sampled in proportion among those that remain."""
+    first, second, third = np.ix_(probs, probs, probs)
+    triple = first * second / (1 - first) * third / (1 - first - second)
+    slots = np.arange(len(probs))
+    distinct = (slots[:, None, None] != slots[:, None]) & (slots[:, None, None] != slots) & (slots[:, None] != slots)
+    triple = np.where(distinct, triple, 0.0)
+    np.testing.assert_allclose(triple.sum(), 1.0)
+    return triple.sum((1, 2)) + triple.sum((0, 2)) + triple.sum((0, 1))
+
+
+@pytest.mark.parametrize("options", MIXINGS, ids=lambda o: o["mixing"])
+@pytest.mark.parametrize("largest", [1.0, 1e3], ids=["even", "one slot nearly always"])
+def test_samples_without_replacement_are_distinct_and_in_proportion(make, options, largest):
+    """With one large TD error, twice the batch contains too few distinct slots, so the rest is sampled otherwise."""
+    replay = make(**options, replacement=False)
+    state = prepared(replay)
+    errors = np.where(ALL == 5, largest * ERRORS.max(), ERRORS).astype(np.float32)
+    state = replay.set_priority(state, ALL, state.birth, errors)
+    probs = np.asarray(replay.probs(state), np.float64)
+    sample = jax.jit(jax.vmap(lambda key: replay.replay.sample(state, key, 3, 1.0)))
+    batches = sample(jax.random.split(jax.random.key(1), 20_000))
+    drawn = np.sort(np.asarray(batches.index), 1)
+    assert (drawn[:, 1:] > drawn[:, :-1]).all()
+    share = np.bincount(drawn.ravel(), minlength=CAPACITY) / len(drawn)
+    expected = inclusion(probs / probs.sum())
+    assert (np.abs(share - expected) < 4.5 * np.sqrt(expected * (1 - expected) / len(drawn)) + 1e-4).all()
+    first = np.bincount(np.asarray(batches.index)[:, 0], minlength=CAPACITY) / len(drawn)
+    assert (np.abs(first - probs) < 4.5 * np.sqrt(probs * (1 - probs) / len(drawn)) + 1e-4).all()
+    weights = 1 / (CAPACITY * probs[np.asarray(batches.index)])
+    np.testing.assert_allclose(batches.weights, weights / weights.max(1, keepdims=True), rtol=1e-4)
+
+
+def test_batch_as_large_as_the_buffer_contains_every_slot_once(make):
+    replay = make(mixing="td", replacement=False)
+    state = replay.filled(4)
+    size = int(state.size)
+    state = replay.set_priority(state, ALL[:size], state.birth[:size], 10.0 ** (4 * ERRORS[:size]))
+    batch = replay.sample(state, jax.random.key(3), size, 1.0)
+    assert sorted(np.asarray(batch.index).tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize("options", MIXINGS, ids=lambda o: o["mixing"])
+def test_constant_added_to_td_errors_is_an_option(make, options):
+    replay = make(**options, eps_td=0.5)
+    expected = expected_probs(replay.options, SOME)
+    np.testing.assert_allclose(replay.probs(prepared(replay)), expected, rtol=1e-5)
+    assert np.abs(expected - expected_probs(make(**options).options, SOME)).max() > 1e-3
+
+
+def test_largest_possible_weight_is_that_of_an_error_of_zero(make):
+    """For any constant added to TD errors."""
+    replay = make(mixing="td", eps_td=0.5, is_norm="bound")
+    state = replay.filled(8)
+    state = replay.set_priority(state, ALL, state.birth, np.where(ALL < 12, 0.0, ERRORS))
+    batch = replay.sample(state, jax.random.key(0), 64, 1.0)
+    np.testing.assert_allclose(np.asarray(batch.weights)[np.asarray(batch.index) < 12], 1.0, rtol=1e-5)
 
 
 @pytest.mark.parametrize("options", MIXINGS, ids=lambda o: o["mixing"])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from hmx.algos.dqn.sizes import expected_coverage, first_learning_update, replay_ratio, scored_per_pass
 from hmx.config.problem import Problem, fix
-from hmx.config.schema import Config, ReplayConfig, ScoreConfig
+from hmx.config.schema import Config, DqnConfig, ReplayConfig, ScoreConfig
 from hmx.registry.check import needs_discrete
 from hmx.registry.sizes import Sizes
 
@@ -15,8 +15,8 @@ _MOST_JOINT_ACTIONS = 4096
 _LOW_COVERAGE = 0.1
 _LOW_RATIO = 0.05
 _Q_SIZE_KEYS = (
-    "env.id", "env.num_envs", "env.num_agents", "algo.num_steps", "dqn.n_step", "dqn.learn_starts", "replay.capacity",
-    "score.every", "score.transitions", "score.coverage", "score.chunk", "run.total_steps",
+    "env.id", "env.num_envs", "env.num_agents", "algo.num_steps", "dqn.n_step", "dqn.learn_starts", "dqn.batch_size",
+    "replay.capacity", "score.every", "score.transitions", "score.coverage", "score.chunk", "run.total_steps",
 )  # fmt: skip
 
 
@@ -47,6 +47,7 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
         words = f"the buffer never holds more than {capacity:,}, so learning would never start"
         works = fix("dqn.learn_starts", capacity)
         yield Problem("never_starts", ("dqn.learn_starts", "replay.capacity"), words, works)
+    yield from _batch_problems(cfg.dqn, cfg.replay)
     if not cfg.score.every:
         return
     number = scored_per_pass(cfg.score, envs * cfg.algo.num_steps)
@@ -61,6 +62,16 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
             words = f"{cfg.env.num_agents} agents have {joint:,} joint actions, too many to try all"
             works = fix("score.actions", "single")
             yield Problem("joint_actions", ("score.actions", "env.num_agents"), words, works)
+
+
+def _batch_problems(dqn: DqnConfig, replay: ReplayConfig) -> Iterator[Problem]:
+    """Find a buffer with fewer transitions than a batch without replacement needs."""
+    batch, held = dqn.batch_size, min(dqn.learn_starts, replay.capacity)
+    if replay.replacement or held >= batch:
+        return
+    words = f"a batch of {batch:,} without replacement needs more transitions than {held:,}"
+    keys = ("dqn.batch_size", "replay.replacement", "dqn.learn_starts", "replay.capacity")
+    yield Problem("batch_large", keys, words, fix("dqn.batch_size", held) + fix("replay.replacement", True))
 
 
 def score_problems(score: ScoreConfig, replay: ReplayConfig) -> Iterator[Problem]:

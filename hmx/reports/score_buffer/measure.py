@@ -110,7 +110,7 @@ def replay_facts(buffer: Buffer, request: ScoreRequest) -> findings.ReplayFacts:
         scored = np.ones_like(scored)
     how = ReplayConfig(
         mixing=request.mixing, mu=request.mu, alpha_td=request.alpha_td, alpha_c=request.alpha_c,
-        target_ess=request.target_ess,
+        eps_td=request.eps_td, target_ess=request.target_ess,
     )  # fmt: skip
     drawn = probabilities(jnp.asarray(buffer.td_errors), jnp.asarray(scores), jnp.asarray(scored), how)
     probs = np.asarray(drawn.probs, np.float64)

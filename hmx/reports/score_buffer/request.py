@@ -59,6 +59,7 @@ class ScoreRequest:
     mu: float = same(schema.ReplayConfig, "mu", _REPLAY)
     alpha_td: float = same(schema.ReplayConfig, "alpha_td", _REPLAY)
     alpha_c: float = same(schema.ReplayConfig, "alpha_c", _REPLAY)
+    eps_td: float = same(schema.ReplayConfig, "eps_td", _REPLAY)
     target_ess: float = same(schema.ReplayConfig, "target_ess", _REPLAY)
     unscored: Literal["mean", "zero"] = opt(
         "mean", "score assumed for unscored transitions: the mean score, or zero", panel=_REPLAY
