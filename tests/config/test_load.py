@@ -416,13 +416,13 @@ def test_every_preset_runs(name):
 
 def test_presets_have_the_expected_environments_and_algorithms():
     assert presets.names() == (
-        "default", "brax", "control", "dqn", "gumbel", "lake", "lander", "metta", "pole", "quick", "scs", "scs-doc",
-        "smax", "smax-vdn", "sound", "tiny",
+        "default", "brax", "consequence", "control", "dqn", "gumbel", "lake", "lander", "metta", "pole", "quick", "scs",
+        "scs-doc", "smax", "smax-vdn", "sound", "tiny",
     )  # fmt: skip
     assert load("tiny", environ={}).config.env.id == "corridor"
     assert load("quick", environ={}).config.env.id == "hackmatrix"
     assert load("lake", environ={}).config.env.id == "frozenlake"
-    for battle in ("smax", "smax-vdn"):
+    for battle in ("consequence", "smax", "smax-vdn"):
         assert load(battle, environ={}, flags={"env.id": "smax/8m"}).config.env.num_agents == 8
     assert load("dqn", environ={}).config.algo.name == load("lake", environ={}).config.algo.name == "dqn"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from hmx.config import presets
 from hmx.config.schema import Config
 from hmx.runs import checkpoint
 from hmx.runs.chunk import Chunk, compile_chunk
@@ -45,6 +46,12 @@ REPLAY = {
     "score__rollouts": 2, "score__horizon": 3,
 }  # fmt: skip
 
+CONSEQUENCE = {
+    key.replace(".", "__"): value
+    for key, value in presets.values("consequence").items()
+    if key.startswith("replay.") and key not in ("replay.capacity", "replay.survey_every")
+} | {"replay__target_ess": 0.0, "dqn__n_step": 1}  # fmt: skip
+
 CONTINUOUS = {
     "env__id": "pendulum",
     "env__reset_on_done": "first",
@@ -76,6 +83,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     ),
     "replay by TD error and consequence": (1, REPLAY),
     "replay, two seeds, three updates a chunk": (2, {**REPLAY, "run__updates_per_chunk": 3}),
+    "replay without replacement": (1, {**REPLAY, **CONSEQUENCE}),
 }
 
 
