@@ -6,7 +6,8 @@ A step draws a batch in proportion to the priorities and writes a new priority f
 loop. Beside `hmx.replay.forest`: a binary sum tree written the same way, and the sum tree of flashbax where that can be
 imported, with the faster of its two ways of writing. The structures take turns; printed are microseconds (of
 processor time on a CPU) per step (the least of all rounds), and the ratio to ours. Then a whole `sample` and
-`set_priority` of `hmx.replay`, with importance weights, by TD error alone and in both ways of mixing.
+`set_priority` of `hmx.replay`, with importance weights, by TD error alone and in both ways of mixing. `distinct` is
+without replacement, in hmx and by `jax.random.choice` alone.
 """
 
 from __future__ import annotations
@@ -91,12 +92,23 @@ def of_flashbax(writes: str) -> Callable[[Array, int], tuple[Any, Step]]:
     return make
 
 
-def whole(mixing: Any) -> Callable[[Array, int], tuple[Any, Step]]:
+def choice(leaves: Array, batch: int) -> tuple[Any, Step]:
+    """Sample without replacement with a function of JAX, in time that grows with the capacity."""
+
+    def step(state: Any, key: Array) -> tuple[Any, Array]:
+        k_draw, k_new = jax.random.split(key)
+        index = jax.random.choice(k_draw, state.shape[0], (batch,), replace=False, p=state / state.sum())
+        return state.at[index].set(new_priority(index, k_new)), index
+
+    return leaves, step
+
+
+def whole(mixing: Any, replacement: bool = True) -> Callable[[Array, int], tuple[Any, Step]]:
     """`sample` and `set_priority` of a full buffer, a third of it scored."""
 
     def make(leaves: Array, batch: int) -> tuple[Any, Step]:
         capacity = leaves.shape[0]
-        replay = Replay(capacity, capacity, ReplayConfig(mixing=mixing))
+        replay = Replay(capacity, capacity, ReplayConfig(mixing=mixing, replacement=replacement))
 
         @jax.jit
         def fill(leaves: Array) -> Any:
@@ -161,6 +173,8 @@ def main() -> None:
     except ImportError:
         print("flashbax cannot be imported: left out")
     candidates |= {f"whole replay, {mixing}": whole(mixing) for mixing in ("td", "additive", "multiplicative")}
+    candidates |= {f"{mixing}, distinct": whole(mixing, False) for mixing in ("td", "additive")}
+    candidates["jax.random.choice, distinct"] = choice
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")
     for capacity in args.capacity:
         for batch in args.batch:

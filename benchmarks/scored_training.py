@@ -1,16 +1,17 @@
 """Cost of scoring in a whole training run of Q-learning, against the same training without it.
 
-    python benchmarks/scored_training.py [--env lake hackmatrix] [--updates 64] [--rounds 9] [--json]
+    python benchmarks/scored_training.py [--env lake hackmatrix] [--passes 4] [--rounds 9] [--json]
 
 Arms: `td`, replay by TD error; `qgap`, additive replay with scores from the gap of action values; `rollouts`, additive
-replay with scores from playing on. All train in the same way from the presets `lake` and `dqn`, with buffers that have
-begun to
-learn, and take turns: a round is `--updates` updates of each; every sixteenth update scores and looks at the buffer.
+replay with scores from playing on. `lake` and `hackmatrix` are the presets `lake` and `dqn` with scores every 16
+updates; `consequence` and `consequence-smax` are the preset `consequence` as it is, and on smax/3m (extra smax). The
+buffers have begun to learn, and the arms take turns: in a round, each trains for as many updates as `--passes` scoring
+passes are apart. The buffer is surveyed as often as it is scored.
 
 Printed are environment steps of training a second (median, lowest and highest of the rounds); the ratio of each round's
 speed to that of the same round of `td` (median, lowest and highest), by the clock and by processor time, which other
 programs on the machine disturb less and which means nothing on an accelerator; and how many steps of rollouts come on
-one of training.
+one of training. Scoring takes 1 minus the ratio of the time of an arm.
 """
 
 from __future__ import annotations
@@ -33,28 +34,39 @@ from hmx.runs.loop import init_state
 from hmx.runs.session import Session, open_session
 from hmx.scoring import env_steps
 
-EVERY = 16  # updates between two scoring passes
-COMMON = [f"replay.survey_every={EVERY}", "run.total_steps=100_000_000"]
+
+class Scored(NamedTuple):
+    """A preset, and how it is scored."""
+
+    preset: str
+    every: int  # updates between two scoring passes
+    sets: tuple[str, ...] = ()  # options of all arms
+    passes: tuple[str, ...] = ()  # options of all arms that score
+    rollouts: tuple[str, ...] = ()  # options of the arm with rollouts
+
+
 PRESETS = {
-    "lake": ("lake", ["score.coverage=0.25", "score.rollouts=1", "score.horizon=50"]),
-    "hackmatrix": (
-        "dqn",
-        ["score.coverage=0.1", "score.rollouts=4", "score.horizon=20", "score.actions=sampled", "score.num_actions=4"],
+    "lake": Scored("lake", 16, (), ("score.coverage=0.25",), ("score.rollouts=1", "score.horizon=50")),
+    "hackmatrix": Scored(
+        "dqn", 16, (), ("score.coverage=0.1",),
+        ("score.rollouts=4", "score.horizon=20", "score.actions=sampled", "score.num_actions=4"),
     ),
-}
-ADDITIVE = ["replay.mixing=additive", f"score.every={EVERY}"]
-ARMS: dict[str, list[str]] = {
-    "td": ["replay.mixing=td"],
-    "qgap": [*ADDITIVE, "score.kind=qgap"],
-    "rollouts": [*ADDITIVE, "score.kind=rollouts"],
-}
+    "consequence": Scored("consequence", 100),
+    "consequence-smax": Scored("consequence", 100, ("env.id=smax/3m",)),
+}  # fmt: skip
+ARMS = ("td", "qgap", "rollouts")
 
 
 def configure(name: str, arm: str) -> Config:
     """The configuration of an arm; the options of rollouts are left out where nothing is scored."""
-    preset, scored = PRESETS[name]
-    given = {"td": [], "qgap": scored[:1], "rollouts": scored}[arm]
-    return load(preset=preset, sets=[*COMMON, *ARMS[arm], *given], environ={}).config
+    found = PRESETS[name]
+    sets = ["run.total_steps=100_000_000", f"replay.survey_every={found.every}", *found.sets]
+    if arm == "td":
+        sets += ["replay.mixing=td", "score.every=0"]
+    else:
+        sets += ["replay.mixing=additive", f"score.every={found.every}", f"score.kind={arm}", *found.passes]
+    sets += found.rollouts if arm == "rollouts" else ()
+    return load(preset=found.preset, sets=sets, environ={}).config
 
 
 class Spent(NamedTuple):
@@ -99,8 +111,9 @@ def _rollout_steps(cfg: Config, session: Session) -> float:
     return env_steps(options, session.env.spec, scored_per_pass(cfg.score, batch)) / (cfg.score.every * batch)
 
 
-def measure(name: str, updates: int, rounds: int) -> list[dict[str, Any]]:
+def measure(name: str, passes: int, rounds: int) -> list[dict[str, Any]]:
     """A row per arm."""
+    updates = passes * PRESETS[name].every
     seconds: dict[str, list[Spent]] = {arm: [] for arm in ARMS}
     trained = {arm: configure(name, arm) for arm in ARMS}
     made = {arm: make_round(cfg, updates) for arm, cfg in trained.items()}
@@ -126,18 +139,18 @@ def spread(values: list[float]) -> list[float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", nargs="+", choices=PRESETS, default=list(PRESETS))
-    parser.add_argument("--updates", type=int, default=4 * EVERY, help=f"per round; a multiple of {EVERY}")
+    parser.add_argument("--env", nargs="+", choices=PRESETS, default=["lake", "hackmatrix"])
+    parser.add_argument("--passes", type=int, default=4, help="scoring passes per round")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", action="store_true", help="one object per arm")
     args = parser.parse_args()
-    if args.updates < EVERY or args.updates % EVERY:
-        parser.error(f"--updates must be a multiple of {EVERY}")
+    if args.passes < 1:
+        parser.error("--passes must be at least 1")
     if not args.json:
-        print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.rounds} rounds of {args.updates} updates")
-        print(f"{'':<11}{'arm':<10}{'steps/s':>28}{'ratio to td':>22}{'of processor time':>22}{'rollout steps':>15}")
+        print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {args.rounds} rounds of {args.passes} passes")
+        print(f"{'':<18}{'arm':<10}{'steps/s':>28}{'ratio to td':>22}{'of processor time':>22}{'rollout steps':>15}")
     for name in args.env:
-        for row in measure(name, args.updates, args.rounds):
+        for row in measure(name, args.passes, args.rounds):
             if args.json:
                 print(json.dumps(row), flush=True)
                 continue
@@ -145,7 +158,7 @@ def main() -> None:
             ratios = "".join(
                 "{:>8.2f} ({:.2f} to {:.2f})".format(*row[f"ratio_{kind}"]).rjust(22) for kind in Spent._fields
             )
-            print(f"{name:<11}{row['arm']:<10}{rate:>28}{ratios}{row['rollout_steps']:>15.1f}", flush=True)
+            print(f"{name:<18}{row['arm']:<10}{rate:>28}{ratios}{row['rollout_steps']:>15.1f}", flush=True)
 
 
 if __name__ == "__main__":
