@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from hmx.jobs.train import train
 from hmx.records import score_file
 from hmx.reports.score_buffer.findings import ScoreFindings, check_gates
 from hmx.reports.score_buffer.job import dry_run, score_buffer
-from hmx.reports.score_buffer.measure import fresh_errors
+from hmx.reports.score_buffer.measure import fresh_errors, replay_facts
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.reports.score_buffer.source import open_agent
 from hmx.runs import buffers
@@ -326,3 +327,14 @@ def test_recurrent_networks_are_refused() -> None:
     with pytest.raises(HmxError, match="a recurrent network") as caught:
         make_policy_outputs(cfg, make_env(cfg.env, cfg.reward))
     assert "net.rnn = none" in caught.value.hint
+
+
+def test_replay_of_a_buffer_has_the_requested_exponent_and_constant() -> None:
+    errors = np.array([0.0, 0.25, 1.0, 3.0], np.float32)
+    buffer: Any = SimpleNamespace(
+        td_errors=errors, consequence_scores=np.zeros(4, np.float32), scored=np.zeros(4, bool)
+    )
+    facts = replay_facts(buffer, ScoreRequest(mixing="td", alpha_td=0.25, eps_td=0.5))
+    probs = (errors + 0.5) ** 0.25 / ((errors + 0.5) ** 0.25).sum()
+    np.testing.assert_allclose(facts.ess, 1 / (4 * np.square(probs).sum()), rtol=1e-5)
+    np.testing.assert_allclose(facts.is_weight_max, 1 / (4 * probs[0]), rtol=1e-5)
