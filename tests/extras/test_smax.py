@@ -291,7 +291,7 @@ def learned(tmp_path_factory):
     parts = {
         "algo": AlgoConfig(name="dqn", num_steps=16, learning_rate=1e-3, max_grad_norm=10.0),
         "dqn": DqnConfig(batch_size=16, gradient_steps=4, learn_starts=128, target_every=4),
-        "replay": ReplayConfig(capacity=256, mixing="additive", survey_every=2, save=True),
+        "replay": ReplayConfig(capacity=256, mixing="additive", replacement=False, survey_every=2, save=True),
         "score": ScoreConfig(every=2, transitions=4, chunk=4, rollouts=2, horizon=4),
     }
     whole = train(small(root, "whole", **parts)).run

@@ -46,11 +46,12 @@ REPLAY = {
     "score__rollouts": 2, "score__horizon": 3,
 }  # fmt: skip
 
+SIZES = ("replay.capacity", "replay.survey_every", "score.every", "score.transitions", "score.chunk")
 CONSEQUENCE = {
     key.replace(".", "__"): value
     for key, value in presets.values("consequence").items()
-    if key.startswith("replay.") and key not in ("replay.capacity", "replay.survey_every")
-} | {"replay__target_ess": 0.0, "dqn__n_step": 1}  # fmt: skip
+    if key.startswith(("replay.", "score.")) and key not in SIZES
+} | {"replay__target_ess": 0.0, "dqn__n_step": 1}
 
 CONTINUOUS = {
     "env__id": "pendulum",
@@ -83,7 +84,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     ),
     "replay by TD error and consequence": (1, REPLAY),
     "replay, two seeds, three updates a chunk": (2, {**REPLAY, "run__updates_per_chunk": 3}),
-    "replay without replacement": (1, {**REPLAY, **CONSEQUENCE}),
+    "replay and scores of the preset consequence": (1, {**REPLAY, **CONSEQUENCE}),
 }
 
 
