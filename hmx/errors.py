@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class ExitCode(enum.IntEnum):
@@ -69,6 +70,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     if len(last) > 2:
         return next((original for tail, original in tails.items() if last in tail), None)
     return None
+
+
+def nearest_file(path: Path) -> Path | None:
+    """Return the file beside a missing one, of the same type, whose name is nearest to its name; None without one."""
+    others = {other.stem: other for other in sorted(path.parent.glob(f"*{path.suffix}"))}
+    near = nearest(path.stem, others)
+    return others[near] if near else None
 
 
 def counted(count: int, thing: str) -> str:

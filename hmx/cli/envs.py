@@ -7,7 +7,8 @@ from typing import Annotated
 from hmx.cli import completion
 from hmx.cli.options import Json, Sets, argument, configure
 from hmx.cli.output import write_result
-from hmx.config.schema import ENV_IDS
+from hmx.config.schema import ENV_IDS, EnvConfig
+from hmx.registry.environments import find_source
 
 
 def envs(
@@ -31,6 +32,8 @@ def envs(
     """
     from hmx.reports.environments import build_environment, document, list_environments, to_json
 
+    if env is not None and find_source(env) is None:
+        build_environment(EnvConfig(id=env))  # whose error names no option
     if env is None:
         rows = list_environments()
     else:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hmx.config.coerce import BadValue, coerce, show
+from hmx.config.coerce import BadValue, coerce, fitting, show, toml
 from hmx.config.fields import FIELDS, OWN_SECTIONS, SECTIONS, is_own, own_key, own_parts, own_values, replace, values_of
 from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
@@ -116,7 +116,9 @@ def resolve(
         try:
             values[key] = coerce(field, value, text)
         except BadValue as bad:
-            problems.append(Problem("value", (key,), bad.message, fix(key, bad.works), show(value) or '""', origin))
+            misread = isinstance(value, str) and not text and field.kind != "str"
+            shown = toml(value) if misread else show(value) or '""'
+            problems.append(Problem("value", (key,), bad.message, fix(key, bad.works), shown, origin))
     return values, problems
 
 
@@ -131,12 +133,7 @@ def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"
     if near is None:
         return Problem(UNKNOWN, (key,), f"{what}; sections are {', '.join(SECTIONS)}", (), value, origin)
-    works: Any = quoted(value)
-    try:
-        coerce(FIELDS[near], value, text=True)
-    except BadValue as bad:
-        works = bad.works
-    return Problem(UNKNOWN, (key,), what, fix(near, works), value, origin)
+    return Problem(UNKNOWN, (key,), what, fix(near, fitting(FIELDS[near], value)), value, origin)
 
 
 def digest(cfg: Config) -> str:
@@ -196,17 +193,12 @@ def to_toml(cfg: Config) -> str:
                 continue
             unit = f" [{field.unit}]" if field.unit else ""
             choices = f" ({', '.join(field.choices)})" if field.choices else ""
-            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {_toml(coerce(field, values[field.name]))}"]
+            out += [f"# {field.doc}{unit}{choices}", f"{field.name} = {toml(coerce(field, values[field.name]))}"]
         if section == "env" and cfg.env.sha256:
-            out += ["# SHA-256 of the file of the environment", f"sha256 = {_toml(cfg.env.sha256)}"]
+            out += ["# SHA-256 of the file of the environment", f"sha256 = {toml(cfg.env.sha256)}"]
         if my := values.get("my"):
-            out += ["", f"[{section}.my]", *(f"{name} = {_toml(value)}" for name, value in my.items())]
+            out += ["", f"[{section}.my]", *(f"{name} = {toml(value)}" for name, value in my.items())]
     return "\n".join(out) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """Write a plain value, which TOML spells as JSON does, apart from one character."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def parse_toml(text: str, source: str) -> Parsed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -15,7 +16,6 @@ _FALSE = {"false", "no", "off", "0"}
 _MAX_INT = 2**53 - 1  # the largest integer that JSON and every float64 hold exactly
 _MAX_BITS = 1024  # of an integer in a message; Python itself refuses to write more than 4,300 digits
 _SUFFIXED = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)([kmg])", re.IGNORECASE)
-_NUMBER = re.compile(r"[0-9][0-9_]*(?:\.[0-9]*)?(?:e[0-9]{1,2})?", re.IGNORECASE)
 _POWERS = {"k": 3, "m": 6, "g": 9}
 _LONGEST = 4000  # digits that Python converts to a number without an error
 
@@ -30,12 +30,22 @@ class BadValue(ValueError):
 
 
 def _good(field: Field, given: Any = None) -> Any:
-    """Return a value that the option takes: the number at the start of a text, the default, or the lowest value."""
-    start = _NUMBER.match(given) if isinstance(given, str) and field.kind in ("int", "float") else None
-    number = typed_number(start[0]) if start else None
-    if isinstance(number, float | int) and number == _clamped(field, number) and number == int(number):
-        return int(number) if field.kind == "int" else float(number)
+    """Return a value that the option takes: what the whole text of `given` stands for, the default, or the lowest."""
+    text = show(given)
+    if given is not None and _read(field, text) != text:
+        return fitting(field, text)
     return field.ge if field.default is None else field.default
+
+
+def fitting(field: Field, text: str) -> Any:
+    """Return the value of an option that a text stands for, or one that the option takes if it does not take that."""
+    try:
+        value = coerce(field, text, text=True)
+        if value is not None:
+            check_range(field, value)
+    except BadValue as bad:
+        return bad.works
+    return value
 
 
 def coerce(field: Field, value: Any, text: bool = False) -> Any:
@@ -50,9 +60,9 @@ def coerce(field: Field, value: Any, text: bool = False) -> Any:
     if value is None and field.optional:
         return None
     if text and isinstance(value, str):
-        if value.strip() in field.words:
-            return field.words[value.strip()]
         value = _read(field, value)
+        if value is None:
+            return None
     result = _fit(field, value)
     if field.choices and result not in field.choices:
         near = nearest(str(result), [str(c) for c in field.choices])
@@ -105,6 +115,11 @@ def show(value: Any) -> str:
     return str(value)
 
 
+def toml(value: Any) -> str:
+    """Write a plain value as TOML, which spells it as JSON does, apart from one character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def show_all(values: Mapping[str, object]) -> str:
     """Write dotted keys with their values: a.b = 1, c.d = true."""
     return ", ".join(f"{key} = {show(value)}" for key, value in values.items())
@@ -113,6 +128,8 @@ def show_all(values: Mapping[str, object]) -> str:
 def _read(field: Field, text: str) -> Any:
     """Convert text to the nearest Python value; unreadable text stays text, which `_fit` then refuses."""
     stripped = text.strip()
+    if stripped in field.words:
+        return field.words[stripped]
     if field.kind == "bool":
         low = stripped.lower()
         return True if low in _TRUE else False if low in _FALSE else text
@@ -127,11 +144,12 @@ def _read(field: Field, text: str) -> Any:
 def _fit(field: Field, value: Any) -> Any:
     if field.kind == "bool":
         if not isinstance(value, bool):
-            raise BadValue("must be true or false", field.default)
+            raise BadValue("must be true or false", _good(field, value))
         return value
     if field.kind == "str":
         if not isinstance(value, str):
-            raise BadValue("must be text in quotes", field.default or "a-name")
+            text = show(value) if isinstance(value, (int, float)) and not field.choices else field.default
+            raise BadValue("must be text in quotes", text or "a-name")
         if any(0xD800 <= ord(c) <= 0xDFFF for c in value):
             raise BadValue("has bytes that are not UTF-8", field.default or "a-name")
         return value
@@ -141,7 +159,7 @@ def _fit(field: Field, value: Any) -> Any:
         return _real(field, value)
     if field.kind == "tuple[int, ...]":
         if not isinstance(value, (list, tuple)):
-            raise BadValue("must be a list of whole numbers", field.default)
+            raise BadValue("must be a list of whole numbers", _good(field, value))
         return tuple(_whole(field, v) for v in value)
     raise AssertionError(f"{field.key}: no rule for the type {field.kind}")
 
@@ -150,11 +168,11 @@ def _whole(field: Field, value: Any) -> int:
     listed = field.kind != "int"
     words = " or ".join(["must be a list of whole numbers" if listed else "must be a whole number", *field.words])
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadValue(words, _good(field, value))
+        raise BadValue(words, _good(field, None if listed else value))
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue(words, _good(field))
     if value != int(value):
-        raise BadValue(words, _good(field) if listed else round(value) or _good(field))
+        raise BadValue(words, _good(field) if listed else _clamped(field, round(value)))
     if abs(value) > _MAX_INT:
         raise BadValue(f"must be at most {_MAX_INT:,} in size", _good(field))
     return int(value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hmx.config.coerce import show
+from hmx.config.coerce import show, toml
 from hmx.config.fields import FIELDS
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
@@ -105,7 +105,7 @@ def _pair(key: str, value: Any, typed: bool) -> str:
     if not typed or not flag:
         return f"{'--set ' if typed else ''}{key}={show(value)}"
     if FIELDS[key].kind == "bool":
-        return flag if value else f"no {flag}"
+        return flag if value else f"leave out {flag}"
     return f"{flag} {show(value)}"
 
 
@@ -119,7 +119,7 @@ def _hint(problem: Problem, origins: Mapping[str, str]) -> str:
     section, dot, name = key.rpartition(".")
     if ".toml" in origin:
         place = origin if key in problem.keys[:1] or problem.code == UNKNOWN else origin.partition(":")[0]
-        return quoted(f"in {place}, section [{section}], set {name} to {show(value)}", _LONGEST)
+        return quoted(f"in {place}, section [{section}], set {name} to {toml(value)}", _LONGEST)
     if origin == VALUES:
         return quoted(f"{key!r}: {value!r}", _LONGEST)
     if origin.startswith("HMX_"):

@@ -33,13 +33,13 @@ from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.protocol import Env, EnvSpec, Planner, playable
 from hmx.envs.registry import make_env, make_planner
 from hmx.errors import HmxError
+from hmx.jobs.changed import changed
 from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
 from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy, is_planner
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
-from hmx.registry.changes import apply
 from hmx.registry.environments import find_environment
 from hmx.registry.load import load
 from hmx.registry.user_code import trusting
@@ -132,7 +132,7 @@ def evaluate(
     paths = find_policy(run, root)
     old = read_config(paths)
     with trusting(trust):
-        cfg, origins, _ = apply(old, changes or {}, paths.folder)
+        cfg, origins, _ = changed(old, changes or {}, paths)
         if policies is None or "search" in policies:  # otherwise it would be compiled without need
             search = simulations_of(cfg, search)
         if policies is None:

@@ -16,6 +16,7 @@ from hmx.config.files import words
 from hmx.config.names import clean_run_name
 from hmx.config.problem import error
 from hmx.errors import HmxError
+from hmx.jobs.changed import changed, other_run
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import ResumePlan, open_to_train, schedule_notes
 from hmx.jobs.train import TrainResult, new_meta, run_session, worker_result, write_run
@@ -28,7 +29,6 @@ from hmx.records.layout import find_run
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta, Resume
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
-from hmx.registry.changes import apply, start_command
 from hmx.runs import checkpoint
 from hmx.runs import reference as references
 from hmx.runs.cluster.group import ALONE, Group
@@ -151,13 +151,14 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
     resumes = known.resumes if known is not None else ()
     later = _changed_later(resumes, chosen.manifest.update)
     old = fields.replace(newest, later)
-    loaded = apply(old, changes, parent.folder, forked=chosen.path)
+    loaded = changed(old, changes, parent, forked=chosen.path)
     place = {"run.root": str(parent.root), "run.name": request.name}
     session = open_to_train(loaded._replace(config=fields.replace(loaded.config, place)), parent)
     try:
         restored = restore_chosen(session, parent, chosen, codec.shape_digest(old, chosen.manifest.schema))
     except checkpoint.DoesNotFit as problem:
-        raise HmxError(problem.message, start_command(parent.folder, chosen.path, changes)) from None
+        values = {key: fields.get(loaded.config, key) for key in codec.diff(old, loaded.config)}
+        raise HmxError(problem.message, other_run(old, values, parent, chosen.path)) from None
     restored = restored._replace(state=references.attached(session, parent, restored.state))
     differences = codec.diff(old, session.cfg)
     differences = {key: pair for key, pair in differences.items() if key not in place}

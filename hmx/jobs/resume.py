@@ -15,6 +15,7 @@ from hmx.config.files import Unreadable
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
+from hmx.jobs.changed import changed
 from hmx.jobs.train import TrainResult, run_session, worker_result
 from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
@@ -29,7 +30,6 @@ from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain
 from hmx.registry.algorithms import find_algorithm
-from hmx.registry.changes import apply
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs import reference as references
@@ -218,7 +218,7 @@ def open_to_train(loaded: Loaded, paths: RunPaths, programs: Programs | None = N
 
 def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | None = None) -> _Opened:
     old = read_config(paths)
-    session = open_to_train(apply(old, changes, paths.folder), paths, programs)
+    session = open_to_train(changed(old, changes, paths), paths, programs)
     cfg = session.cfg
     restored = restore(session, paths)
     restored = restored._replace(state=references.attached(session, paths, restored.state))

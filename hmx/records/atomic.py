@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.owner import has_ended, mark_of
+from hmx.records.paths import CONFIG, RUN_FILES
 
 _ABANDONED = 3600.0  # seconds since another machine wrote a temporary file, after which its process is gone
 _MARK = ".tmp-"  # in the name of a temporary file, before the mark of its process
@@ -127,11 +128,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_new(place: Path, force: bool, name: str) -> None:
-    """Refuse (exit code 2) a file that exists, unless `force`, or cannot be made; `name` is an alternative."""
+    """Refuse (exit code 2) a file that exists, unless `force`, that a run needs, or that cannot be made.
+
+    `name` is an alternative.
+    """
     if place.is_dir():
         raise HmxError(f"cannot write {place}: it is a folder", f"--output {shlex.quote(str(place / name))}")
     if not place.parent.is_dir():
         raise HmxError(f"cannot write {place}: the folder does not exist", f"mkdir -p {shlex.quote(str(place.parent))}")
+    if place.name in RUN_FILES and (place.parent / CONFIG).is_file():
+        raise HmxError(
+            f"cannot write {place}: the run needs that file", f"--output {shlex.quote(str(place.parent / name))}"
+        )
     if place.exists() and not force:
         raise taken(place)
 

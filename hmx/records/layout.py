@@ -175,7 +175,11 @@ def _exists(paths: RunPaths) -> HmxError:
         hint = f"choose another name: --name {paths.name}-2"
         return HmxError(f"{paths.folder} already exists and is not a run", hint)
     other = f"--name {paths.name}-2"
-    hint = f"resume it: hmx resume {paths.argument}; or use another name: {other}; or delete it: --force"
+    found = meta.find(paths.meta)
+    way = f"resume it: hmx resume {paths.argument}"
+    if found is not None and found.state == "finished":
+        way = f"extend it: hmx resume {paths.argument} --steps {2 * found.env_steps}"
+    hint = f"{way}; or use another name: {other}; or delete it: --force"
     return HmxError(f"run {paths.folder} already exists", hint)
 
 

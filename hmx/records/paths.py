@@ -27,6 +27,9 @@ PLANNER = "planner"  # name of the strategy of an environment, in place of a run
 ENVIRONMENT = "environment.py"  # the user's environment as it was when the run started
 REFERENCE = "reference.npz"  # the policy that ppo.ref names, as it was when the run started
 DEFAULT_ROOT = "runs"
+RUN_FILES = (CONFIG, META, METRICS, LOCK, ENVIRONMENT)
+"""Files of a run folder that no other output may replace."""
+
 _PARTS = {
     "folder": "", "config": CONFIG, "meta": META, "metrics": METRICS, "checkpoints": CHECKPOINTS, "lock": LOCK,
     "reports": REPORTS, "diagnosis": DIAGNOSIS, "environment": ENVIRONMENT,

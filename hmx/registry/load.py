@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from hmx.config import codec, presets
-from hmx.config.coerce import BadValue, check_range, coerce, show
+from hmx.config.coerce import BadValue, check_range, coerce, fitting, show
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace, values_of
 from hmx.config.files import open_limited
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
 from hmx.config.textfile import MAX_BYTES, read_text
-from hmx.errors import HmxError, nearest
+from hmx.errors import HmxError, nearest, nearest_file
 from hmx.registry import user_code
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import error_of, problems
@@ -149,8 +149,8 @@ def read_file(file: Path) -> codec.Parsed:
             os.close(open_limited(path, MAX_BYTES))  # which may come from a stranger, while the user may name a pipe
         text = read_text(path)
     except FileNotFoundError:
-        near = nearest(path.name, sorted(other.name for other in path.parent.glob("*.toml")))
-        hint = f"did you mean {path.parent / near}?" if near else "give a TOML file, or the folder of a run"
+        near = nearest_file(path) if path.suffix == ".toml" else None
+        hint = f"did you mean {near}?" if near else "give a TOML file, or the folder of a run"
         raise HmxError(f"no such configuration file: {path}", hint) from None
     except UnicodeDecodeError:
         raise HmxError(
@@ -187,7 +187,7 @@ def _add_environ(layers: _Layers, environ: Mapping[str, str]) -> None:
         near = nearest(name, by_variable)
         # Other variables may start with HMX_: only names that resemble an option are a problem.
         if name.split("_")[1].lower() in SECTIONS or SequenceMatcher(None, name, near or "").ratio() > 0.85:
-            works = fix(near, text) if near else ()
+            works = fix(near, fitting(FIELDS[by_variable[near]], text)) if near else ()
             layers.problems.append(Problem(UNKNOWN, (name,), "no option has this name", works, text, "environment"))
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from hmx.config.coerce import BadValue, check_range, coerce, show
+from hmx.config.coerce import BadValue, check_range, coerce, fitting, show
 from hmx.config.fields import own_fields, own_key
 from hmx.config.problem import UNKNOWN, Problem, error, fix
 from hmx.config.schema import OwnOptions
@@ -68,7 +68,7 @@ def read_options(kind: type[Any] | None, section: str, owner: str, what: str, gi
         if name not in known:
             near = nearest(name, known)
             words = f"{owner} has no such option; it has {', '.join(known) or 'none'}"
-            works = fix(own_key(section, near), value) if near else ()
+            works = fix(own_key(section, near), fitting(known[near], show(value))) if near else ()
             problems.append(Problem(UNKNOWN, (key,), words, works, show(value)))
             continue
         try:

@@ -29,7 +29,7 @@ from hmx.config.files import read_plain, words
 from hmx.config.references import FUNCTION, is_reference, names_code, parse
 from hmx.config.schema import ALGORITHMS, ENV_IDS, Config, OwnOptions
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, nearest
+from hmx.errors import HmxError, nearest, nearest_file
 from hmx.registry.own_modules import OwnModules, import_file, is_here, is_installed
 from hmx.registry.own_options import Options, declared, pairs, read_options, with_options
 from hmx.registry.trust_store import remember, remembered
@@ -87,8 +87,9 @@ def code_file(text: str, key: str) -> Path:
         path = Path(target).expanduser()
         if path.is_file():
             return path.resolve()
-        near = nearest(path.name, (other.name for other in path.parent.glob("*.py")))
-        hint = f"did you mean {path.parent / near}?" if near else "give the path of a Python file"
+        near = nearest_file(path)
+        place = "" if path.is_absolute() else "./"
+        hint = f"did you mean {place}{near}?" if near else "give the path of a Python file"
         raise HmxError(f"{what}: there is no file {quoted(target)} in {Path.cwd()}", hint)
     if target == NOTEBOOK:
         hint = "pass the function from Python again, or put it into a file"

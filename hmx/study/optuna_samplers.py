@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hmx.config.extras import install
 from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
 from hmx.study.records import Parameter, Sampler, Study, StudySettings, Trial, numbers_of
@@ -27,8 +28,8 @@ def check_installed(sampler: Sampler) -> None:
         return
     missing = [name for name in ("optuna", *_NEEDS.get(sampler, ())) if find_spec(name) is None]
     if missing:
-        command = "pip install 'hmx[study]'" + (" torch scipy" if sampler == "gp" else "")
-        raise HmxError(f"the sampler {sampler} needs the package {missing[0]}", command)
+        command = install("study") + (" torch" if sampler == "gp" else "")
+        raise HmxError(f"the sampler {sampler} needs a package that is not installed: {missing[0]}", command)
 
 
 def propose(study: Study, settings: StudySettings, number: int, seen: Sequence[str]) -> dict[str, JsonValue]:

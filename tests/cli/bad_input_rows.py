@@ -398,7 +398,7 @@ PRESETS = rows("presets", (["tinny"], USAGE, ["there is no preset tinny", "did y
 
 ENVS = rows(
     "envs",
-    (["corridr"], USAGE, ["env.id = corridr", "no such environment", "--env corridor"]),
+    (["corridr"], USAGE, ["unknown environment: corridr", "did you mean corridor?"]),
     (["./none.py"], USAGE, ["there is no file", "none.py"]),
     (["nosuch.module:make"], USAGE, ["there is no module", "nosuch.module"]),
     (["corridor", "--set", "env.my.size=3"], USAGE, ["corridor declares no options of its own"]),

@@ -11,7 +11,11 @@ NO_OPTUNA: list[Row] = (
     if find_spec("optuna")
     else rows(
         "study new a --preset tiny --space algo.gamma=0.9..0.99",
-        (["--sampler", "tpe"], USAGE, ["the sampler tpe needs the package optuna", "hmx[study]"]),
+        (
+            ["--sampler", "tpe"],
+            USAGE,
+            ["tpe needs a package that is not installed: optuna", "pip install -e", "[study]'"],
+        ),
     )
 )
 

@@ -198,9 +198,9 @@ def test_problems_of_all_layers_are_listed_at_once(tmp_path):
     )
     assert lines == [
         "algo.learnin_rate = 0.1 (my.toml:2): unknown key; did you mean algo.learning_rate=0.1?",
-        "algo.num_steps = x (my.toml:3): must be a whole number; try algo.num_steps=64",
-        "HMX_ALGO_LERNING_RATE = 1 (environment): no option has this name; did you mean HMX_ALGO_LEARNING_RATE=1?",
-        "lr = 3 (--set): unknown key; did you mean algo.learning_rate=3?",
+        'algo.num_steps = "x" (my.toml:3): must be a whole number; try algo.num_steps=64',
+        "HMX_ALGO_LERNING_RATE = 1 (environment): no option has this name; did you mean HMX_ALGO_LEARNING_RATE=1.0?",
+        "lr = 3 (--set): unknown key; did you mean algo.learning_rate=3.0?",
         "--set gamma: expected section.key=value; try algo.gamma=0.99",
         "run.wandb = onlin (--wandb): is not one of disabled, offline, online; try --wandb online",
         "run.num_seeds = 0 (--seeds): must be 1 or more; try --seeds 1",
@@ -216,7 +216,7 @@ def test_problems_of_all_layers_are_listed_at_once(tmp_path):
         ({"sets": ["algo.gamma=2"]}, "--set algo.gamma=1.0"),
         ({"flags": {"run.num_seeds": 0}}, "--seeds 1"),
         ({"flags": {"env.id": "pendulum", "algo.name": "dqn"}}, "--algo ppo"),
-        ({"flags": {"replay.save": True}}, "no --save-buffer"),
+        ({"flags": {"replay.save": True}}, "leave out --save-buffer"),
         ({"flags": {"env.num_envs": 3}, "sets": ["ppo.num_minibatches=7"]}, "--set ppo.num_minibatches=6"),
         ({"environ": {"HMX_ALGO_GAMMA": "x"}}, "HMX_ALGO_GAMMA=0.99"),
         ({"environ": {"HMX_ALGO_GAMA": "0.9"}}, "HMX_ALGO_GAMMA=0.9"),

@@ -244,7 +244,7 @@ def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, mak
     run = train(make_config(2, env__id="./game.py", env__max_steps=6, run__updates_per_chunk=1, **SAVE_OFTEN)).run
     with pytest.raises(HmxError, match=r"env.my.step_cost: 0.01 cannot become 0.5") as found:
         resume(run, changes={"env.my.step_cost": "0.5"})
-    assert found.value.hint == f"hmx fork {run} --set env.my.step_cost=0.5"
+    assert found.value.hint == f"hmx fork {run} --set env.my.step_cost=0.5 --steps 128"  # the run is finished
     child = fork(run, at(1), changes={"env.my.step_cost": "0.5"}, sinks=[watcher(stop_in="compiling")]).run
     assert dict(load(file=child, environ={}).config.env.my)["step_cost"] == 0.5
     assert (child / "environment.py").read_bytes() == Path("game.py").read_bytes() and verify(child).damage == ()
@@ -253,7 +253,12 @@ def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, mak
         HmxError, match=r"does not fit this configuration:\n  actors/env_state/core/obs: saved as"
     ) as found:
         fork(run, at(1, "other"), changes={"env.my.size": "6"})
-    assert f"--init-from {run}/checkpoints/1 --set env.my.size=6" in found.value.hint
+    bigger = f"hmx train --config {run} --set env.my.size=6"  # whose network has other shapes
+    assert found.value.hint == bigger
+    with pytest.raises(HmxError, match=r"env.my.size: 5 cannot become 6") as found:
+        resume(run, changes={"env.my.size": "6"})
+    assert found.value.hint == bigger
+    assert plan(load(file=run, sets=["env.my.size=6"], environ={}, new_run=True).config).sizes.num_updates == 2
 
 
 def test_meta_of_a_plain_resumption_has_no_field_that_older_versions_lack(parent):

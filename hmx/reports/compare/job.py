@@ -99,7 +99,10 @@ def _check_tasks(request: CompareRequest, tasks: Sequence[str]) -> None:
     names = [("--threshold", name) for name, _ in request.thresholds]
     for option, name in [*names, *(("--range", name) for name, _, _ in request.ranges)]:
         if name and tasks and name not in tasks:
-            raise HmxError(f"{option} {quoted(name)}: no run is of that environment", f"use {' or '.join(tasks)}")
+            known = ", ".join(tasks)
+            near = nearest(name, tasks) or tasks[0]
+            words = f"{option} {quoted(name)}: no run is of that environment; there are runs of {known}"
+            raise HmxError(words, f"name one of these, such as {option} {near}=...")
     for name, low, high in request.ranges:
         if (high > low) != request.up:
             message = f"--range {name}={low:g}:{high:g}: expected the better value last"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hmx.config.coerce import show
+from hmx.config.coerce import show, typed_number
 from hmx.config.option import opt
 from hmx.config.problem import Problem, fix
 from hmx.config.textfile import quoted
@@ -20,6 +21,7 @@ LIMIT = 2**53 - 1
 Scalar = bool | int | float | str | None
 
 _PANEL = "Sizes"
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(\D|$))")  # a comma between groups of three digits
 _MAX_BITS = 1024  # of a number in a report; Python itself refuses to write more than 4,300 digits
 
 
@@ -115,8 +117,8 @@ def _check(name: str, value: object) -> Problem | None:
 def _whole_number(value: object) -> int | None:
     """Return the valid input that a float or a text stands for, if any."""
     if isinstance(value, str):
-        digits = value.strip().replace(",", "").replace("_", "")
-        value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= len(str(LIMIT)) else None
+        number = typed_number(_GROUPED.sub("_", value.strip()))
+        value = number if isinstance(number, int) else None
     elif isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and 1 <= value <= LIMIT else None
