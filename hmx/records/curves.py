@@ -76,6 +76,7 @@ class AgentCurves:
     def __init__(self, seed: int | None, names: Set[str] | None, run: str = "") -> None:
         self.seed = seed  # None where the records do not say
         self.run = run  # name of the run in a file of several
+        self.run_id = ""  # that its records name
         self.columns: dict[str, array[float]] = {}  # counters, such as `update` and `wall_time`, and metrics
         self._names = names
         self._rows: dict[int, int] = {}
@@ -149,6 +150,7 @@ def read_curves(path: Path, names: Set[str] | None = None) -> MetricCurves:
             if seed not in agents:
                 agents[seed] = AgentCurves(seed, names)
             agents[seed].add(steps, record)
+            agents[seed].run_id = str(record.get("run") or "")
     except FileNotFoundError:
         return MetricCurves((), warnings=(f"it has no {METRICS}",))
     except OSError as problem:

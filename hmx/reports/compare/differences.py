@@ -203,6 +203,7 @@ def notices(sides: Sequence[Side], groups: Mapping[str, Groups]) -> list[Notice]
     """Return all notices about the reliability of the figures, the gravest first."""
     found = [
         *_reading(sides),
+        *_repeated(sides),
         *_shared_starts(sides),
         *_coverage(sides, groups),
         *_evaluations(sides),
@@ -231,6 +232,16 @@ def _reading(sides: Sequence[Side]) -> Iterator[Notice]:
             ran = min((seed.end for seed in member.seeds), default=0)
             progress = "" if sizes is None else f" ({ran:,} of {sizes.total_env_steps:,} steps)"
             yield Notice("caution", "", f"{label} {_STATES[member.state]}{progress}")
+
+
+def _repeated(sides: Sequence[Side]) -> Iterator[Notice]:
+    for side in sides:
+        again = [seed for seed in side.seeds if seed.repeats]
+        if again:
+            more = f" and {len(again) - 1} more" if len(again) > 1 else ""
+            text = f"{side.letter} has the same agent more than once, and counts it once: {again[0].who}{more}"
+            text += "" if again[0].who == again[0].repeats else f" (the same as {again[0].repeats})"
+            yield Notice("caution", "", text)
 
 
 def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[Notice]:
@@ -299,8 +310,7 @@ def _copies(task: str, groups: Groups) -> Iterator[Notice]:
     for letter, group in groups.items():
         for seed in group:
             if len(seed.steps) > 1:
-                who = f"{letter}'s {seed.run}" + ("" if seed.number is None else f" seed {seed.number}")
-                alike.setdefault(_fingerprint(seed), []).append(who)
+                alike.setdefault(_fingerprint(seed), []).append(f"{letter}'s {seed.who}")
     copies = [who for who in alike.values() if len(who) > 1]
     runs = {letter: {seed.run for seed in group} for letter, group in groups.items()}
     same = [f"{a} and {b}" for a, b in itertools.combinations(runs, 2) if runs[a] == runs[b]]
@@ -383,7 +393,7 @@ def describe(side: Side, sides: Sequence[Side]) -> SideFacts:
         name=side.name,
         members=tuple(_describe(member) for member in side.members),
         tasks=tuple(sorted({seed.task for seed in side.seeds} or {config.env.id for config in side.configs})),
-        seeds=len(side.seeds),
+        seeds=sum(not seed.repeats for seed in side.seeds),
         git=_machine(side, "git"),
         jax=_machine(side, "jax"),
         hmx=_machine(side, "hmx"),

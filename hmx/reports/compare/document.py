@@ -178,9 +178,9 @@ def _seeds(side: SideFacts) -> str:
     if not numbers:
         return ""
     if len(named) > 3 and named[-1] - named[0] == len(named) - 1:
-        return f"{len(numbers)} ({named[0]} to {named[-1]})"
+        return f"{side.seeds} ({named[0]} to {named[-1]})"
     more = ", ..." if len(named) > 6 else ""
-    return f"{len(numbers)}" + (f" ({', '.join(map(str, named[:6]))}{more})" if named else "")
+    return f"{side.seeds}" + (f" ({', '.join(map(str, named[:6]))}{more})" if named else "")
 
 
 def _steps(side: SideFacts) -> str:

@@ -24,45 +24,58 @@ from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
 from hmx.reports.compare.sides import Member, MetricSeries, Seed, Side
+from hmx.reports.repeats import repeats, trace
 from hmx.stats.intervals import Floats
 
 EPISODES = "train/num_episodes"
+
+NO_CURVES = MetricCurves(())
 
 _COUNTERS = {"update", "wall_time"}
 
 
 def read_side(side: Side, names: Set[str]) -> Side:
     """Read all members of a side; refuse configurations that cannot be read, and files of a newer hmx."""
-    return replace(side, members=tuple(_read(member, {*names, SPEED, EPISODES}) for member in side.members))
+    members, traces = [], []
+    for member in side.members:
+        read, curves = _read(member, {*names, SPEED, EPISODES})
+        members.append(read)
+        task = read.config.env.id if read.config else ""
+        traces += [trace(agent, str(member.path.resolve()), task) for agent in curves.agents]
+    seeds = [seed for member in members for seed in member.seeds]
+    same = repeats(traces)
+    marked = iter([replace(seed, repeats=seeds[same[i]].who if i in same else "") for i, seed in enumerate(seeds)])
+    return replace(side, members=tuple(replace(m, seeds=tuple(next(marked) for _ in m.seeds)) for m in members))
 
 
-def _read(member: Member, names: Set[str]) -> Member:
+def _read(member: Member, names: Set[str]) -> tuple[Member, MetricCurves]:
     match member.kind:
         case "preset":
-            return replace(member, config=load(preset=str(member.path), environ={}, check=False).config)
+            return replace(member, config=load(preset=str(member.path), environ={}, check=False).config), NO_CURVES
         case "config":
-            return replace(member, config=load(file=member.path, environ={}, check=False).config)
+            return replace(member, config=load(file=member.path, environ={}, check=False).config), NO_CURVES
         case "run":
             return _read_run(member, names)
     if is_imported(member.path):
         curves = read_imported(member.path, names)
-        return replace(member, seeds=_seeds(member.label, "", curves, 1), warnings=curves.warnings)
+        return replace(member, seeds=_seeds(member.label, "", curves, 1), warnings=curves.warnings), curves
     seeds, curves = read_seeds(member.path, names, member.label)
-    return replace(member, seeds=seeds, warnings=curves.warnings)
+    return replace(member, seeds=seeds, warnings=curves.warnings), curves
 
 
-def _read_run(member: Member, names: Set[str]) -> Member:
+def _read_run(member: Member, names: Set[str]) -> tuple[Member, MetricCurves]:
     folder = member.path.resolve()
     paths = RunPaths(folder.parent, folder.name)
     config, meta, faults = frozen.describe(paths)
     evaluation, unread = read_evaluation(paths)
     seeds, curves = read_seeds(paths.metrics, names, member.label, config.env.id if config else "")
-    return replace(
+    read = replace(
         member, config=config, meta=meta, state=state_of(paths, meta), seeds=seeds,
         evaluation=tuple(row for row in evaluation if jsonl.number(row.return_mean) is not None),
         startup=_startup(meta, _began(curves.agents)),
         warnings=(*faults, *unread, *curves.warnings, *frozen.foreign_files(paths)),
     )  # fmt: skip
+    return read, curves
 
 
 def read_seeds(

@@ -62,6 +62,12 @@ class Seed:
     time: Floats  # seconds of training until then, without compilation and saving; NaN if unknown
     series: Mapping[str, MetricSeries]
     updates: int
+    repeats: str = ""  # the agent of its side that it is the same as, and counts as one sample with
+
+    @property
+    def who(self) -> str:
+        """Its run and its number."""
+        return self.run + ("" if self.number is None else f" seed {self.number}")
 
     @property
     def end(self) -> int:
@@ -100,13 +106,13 @@ class Side:
 
     @property
     def seeds(self) -> tuple[Seed, ...]:
-        """All agents of all runs."""
+        """All agents of all runs, with those that repeat others."""
         return tuple(seed for member in self.members for seed in member.seeds)
 
     @property
     def trained_seeds(self) -> tuple[Seed, ...]:
-        """The agents that have records."""
-        return tuple(seed for seed in self.seeds if len(seed.steps))
+        """The agents that have records, each once."""
+        return tuple(seed for seed in self.seeds if len(seed.steps) and not seed.repeats)
 
     @property
     def configs(self) -> tuple[Config, ...]:

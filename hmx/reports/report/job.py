@@ -30,6 +30,7 @@ from hmx.registry.derive import derive
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.doctor.job import HealthFindings, doctor
+from hmx.reports.repeats import TRACED, repeats, trace
 from hmx.reports.report import branches
 from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
 from hmx.reports.report.read import mean_curve, nonfinite, seed_curves
@@ -46,7 +47,9 @@ def run_report(request: ReportRequest, progress: Progress = no_progress) -> RunF
         raise HmxError(f"cannot report {quoted(twice.name)} twice", "name each run once")
     wanted = len(found) == 1 if request.num_episodes is None else request.num_episodes > 0
     facts = tuple(_with_episodes(paths, _facts(paths), request, wanted, progress) for paths in found)
-    groups, differences = _groups(facts)
+    repeated = _repeated(facts)
+    facts = tuple(_with_warnings(run, repeated[run.path]) for run in facts)
+    groups, differences = _groups(facts, repeated)
     return RunFindings(facts, groups, differences, parents=tuple(branches.parents(found, facts)))
 
 
@@ -76,6 +79,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not known_problems(config)
     sizes = derive(config) if config is not None and runnable else None
+    env = config.env.id if config else ""
     steps = max((seed.env_steps[-1] for seed in curves if seed.env_steps), default=0.0)
     update = max((agent.update for agent in found.agents), default=0)
     minutes = [m for seed in curves for m in seed.minutes[-1:] if m is not None]
@@ -83,7 +87,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         name=paths.name,
         path=paths.folder,
         state=state_of(paths, meta),
-        env=config.env.id if config else "",
+        env=env,
         algorithm=config.algo.name if config else "",
         update=max(update, meta.update if meta else 0),
         env_steps=max(int(steps), meta.env_steps if meta else 0),
@@ -93,6 +97,9 @@ def _facts(paths: RunPaths) -> RunFacts:
         settings=_settings(values_of(config)) if config else (),
         evaluation=evaluation,
         curves=curves,
+        traces=tuple(
+            trace(agent, str(paths.folder), config.env.id if config else "", TRACED) for agent in found.agents
+        ),
         records=found.records,
         files=_files(paths),
         others=others,
@@ -141,8 +148,33 @@ def _files(paths: RunPaths) -> tuple[str, ...]:
     return ()
 
 
-def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str, tuple[str, ...]]]:
-    """Group runs by the effective values of their configurations, in the order in which they were named."""
+_Repeated = Mapping[Path, Sequence[str]]
+"""For each agent of a run, by its folder, the run that has the same agent; empty for one that counts."""
+
+
+def _repeated(runs: Sequence[RunFacts]) -> _Repeated:
+    owners = [run for run in runs for _ in run.traces]
+    same = repeats([trace for run in runs for trace in run.traces])
+    names = iter([owners[same[i]].name if i in same else "" for i in range(len(owners))])
+    return {run.path: [next(names) for _ in run.traces] for run in runs}
+
+
+def _with_warnings(run: RunFacts, repeated: Sequence[str]) -> RunFacts:
+    more = [
+        f"its seed {seed.seed} is the same agent as in {other}: means over runs count it once"
+        for seed, other in zip(run.curves, repeated, strict=True)
+        if other
+    ]
+    return dataclasses.replace(run, warnings=(*run.warnings, *more))
+
+
+def _groups(
+    runs: Sequence[RunFacts], repeated: _Repeated
+) -> tuple[tuple[ConfigGroup, ...], dict[str, tuple[str, ...]]]:
+    """Group runs by the effective values of their configurations, in the order in which they were named.
+
+    An agent that several runs have counts once.
+    """
     by_config: dict[str, list[RunFacts]] = {}
     for run in runs:
         values = {setting.key: setting.value for setting in run.settings if setting.key not in NO_PART}
@@ -151,7 +183,7 @@ def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str
     differences = _differences(members)
     groups = []
     for i, group in enumerate(members):
-        seeds = [seed for run in group for seed in run.curves]
+        seeds = [seed for run in group for seed, again in zip(run.curves, repeated[run.path], strict=True) if not again]
         metrics = sorted({name for seed in seeds for name in seed.values})
         curves = {name: curve for name in metrics if (curve := mean_curve(seeds, name)) is not None}
         names = tuple(run.name for run in group)

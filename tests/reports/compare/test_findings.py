@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 
@@ -194,6 +195,40 @@ def test_a_repeated_seed_is_not_paired(tmp_path, good):
     assert len(result.tasks[0].sides[1].seeds) == 4
     assert pair.shared == 2 and pair.paired.value == pytest.approx((0.91 - 0.4 + 0.92 - 0.6) / 2)
     assert "has seed 0 of corridor more than once" in noticed(result, "caution")
+
+
+def written(folder, name, seeds, base):
+    """A metrics file in which the return of a seed rises from `base`."""
+    lines = [
+        {"schema": 2, "run": "00" * 8, "update": u, "env_steps": 64 * u, "seed": s,
+         "train/mean_episode_return": base + 0.01 * s + 0.0001 * u}
+        for u in range(1, 33) for s in seeds
+    ]  # fmt: skip
+    file = folder / f"{name}.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def test_an_agent_in_two_runs_of_a_side_is_one_sample(tmp_path):
+    once, twice = [], []
+    for name, base in (("x", 0.8), ("y", 0.2)):
+        once.append(f"{name}={written(tmp_path, name, [0, 1, 2], base)}")
+        parts = [written(tmp_path, f"{name}{first}", [first, first + 1], base) for first in (0, 1)]
+        twice.append(f"{name}={parts[0]},{parts[1]}")
+    result = compare(*twice, fail_if=["better(A, B) == 1", "seeds(A) > 3", "p_value(A, B) < 0.1"])
+    (pair,) = result.tasks[0].pairs
+    assert result.tasks[0].pairs == compare(*once).tasks[0].pairs
+    assert pair.verdict.outcome == "weak evidence" and pair.p_value == pytest.approx(2 / math.comb(6, 3))
+    assert (pair.difference.low, pair.difference.high) == pytest.approx((0.577, 0.623), abs=5e-4)
+    assert result.failed == () and [side.seeds for side in result.sides] == [3, 3]
+    assert "A has the same agent more than once, and counts it once" in noticed(result, "caution")
+
+
+def test_a_copied_run_is_one_sample(good, bad, tmp_path):
+    copy = shutil.copytree(bad, tmp_path / "copy")
+    result = compare(good, f"bad={bad},{copy},{bad}")
+    assert result.tasks[0].pairs == compare(good, f"bad={bad}").tasks[0].pairs
+    assert result.sides[1].seeds == 5
 
 
 def test_one_seed_gives_no_verdict_however_narrow_the_interval(tmp_path, good):
