@@ -49,11 +49,19 @@ SLOW_STEP = 0.003  # seconds
 _shared = [0]  # time of the instance that was reset last
 
 
+class RunningMeanStd:
+    """Statistics as in the wrappers of Gymnasium, which no reset clears."""
+
+    count = 0
+
+
 class Walk:
     """Walk left or right with some noise; the reward is the position."""
 
     def __init__(self, options: Options):
         self.options, self.taken, self.seed = options, 0, 0
+        if options.fault == "outlives":
+            self.rms = RunningMeanStd()
         self.observation_space = Box(-20.0, 20.0, (2,))
         if options.obs == "parts":
             time = Box(0.0, 20.0, (1,))
@@ -66,6 +74,9 @@ class Walk:
     def reset(self, *, seed=None, options=None):
         self.seed, self.random = seed, np.random.default_rng(None if self.options.fault == "random" else seed)
         self.position, self.time = float(self.random.uniform(-1.0, 1.0)), 0
+        if self.options.fault == "outlives":
+            self.rms.count += 1
+            self.position += self.rms.count
         self.drift = float(self.random.uniform()) if self.options.fault == "drift" else 0.0  # not in its state
         _shared[0] = 0
         if self.options.fault == "slow reset":
@@ -127,6 +138,8 @@ class Walk:
             obs = np.zeros(3, np.float32)
         if fault == "no mask":
             info = {"action_mask": np.zeros(2, bool)}
+        if fault == "added mask":
+            info = {"action_mask": np.array([0.0, -np.inf])}
         return obs, reward, info
 
     def close(self):

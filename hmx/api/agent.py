@@ -30,6 +30,7 @@ from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import check_agent, seed_state
 from hmx.runs.restoring import restore_policy
 from hmx.runs.session import open_session
+from hmx.simulators.answers import Broken, truths
 from hmx.types import Array, Key
 
 __all__ = ["TrainedAgent", "check_env", "load_agent", "make_env"]
@@ -60,14 +61,14 @@ class TrainedAgent:
 
         Args:
             obs: `[*B, *obs_shape]`, one observation or any batch of them.
-            legal: `[*B, num_actions]` bool; None if every action is legal.
+            legal: `[*B, num_actions]` bool, or 0 and 1; None if every action is legal.
             key: to sample actions; None takes the most probable ones.
 
         Returns:
             `[*B]` int32, or `[*B, action_dim]` in [-1, 1] for continuous actions.
 
         Raises:
-            HmxError: shapes do not fit the environment.
+            HmxError: shapes do not fit the environment, or `legal` holds other numbers.
         """
         if jax.tree.leaves(self._algorithm.initial_carry((1, 1))):
             hint = "use agent.decide(obs, legal, key, carry, reset), which returns the next carry"
@@ -90,11 +91,11 @@ class TrainedAgent:
         spec = self.env.spec
         seen = jnp.asarray(obs, spec.obs_dtype)
         batch = _batch("obs", seen.shape, spec.obs_shape)
-        mask = jnp.ones((*batch, spec.num_actions), bool) if legal is None else jnp.asarray(legal, bool)
+        mask = jnp.ones((*batch, spec.num_actions), bool) if legal is None else _truths("legal", legal)
         if _batch("legal", mask.shape, (spec.num_actions,)) != batch:
             raise HmxError(f"legal is {list(mask.shape)}, but obs is {list(seen.shape)}", "give both the same batch")
         count = math.prod(batch)
-        first = jnp.zeros(count, bool) if reset is None else jnp.asarray(reset, bool).reshape(count)
+        first = jnp.zeros(count, bool) if reset is None else _truths("reset", reset).reshape(count)
         decision, carry = self._jitted(
             self._state,
             self._algorithm.initial_carry((count, 1)) if carry is None else carry,
@@ -106,6 +107,16 @@ class TrainedAgent:
         )
         shaped: Decision = jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[2:]), decision)
         return shaped, carry
+
+
+def _truths(name: str, given: Numbers) -> Array:
+    """Return truth values as bools; of numbers without values, in a program that is traced, only 1 is true."""
+    if isinstance(given, jax.core.Tracer):
+        return given if given.dtype == jnp.bool_ else given == 1
+    try:
+        return jnp.asarray(truths(given, name))
+    except Broken as problem:
+        raise HmxError(f"cannot act: {problem}", f"give {name} as an array of bools") from None
 
 
 def _batch(name: str, shape: tuple[int, ...], end: tuple[int, ...]) -> tuple[int, ...]:

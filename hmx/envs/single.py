@@ -15,9 +15,11 @@ from hmx.envs.checks.problems import changed_type
 from hmx.envs.protocol import Env, EnvSpec, Quantity, numbers_of, settled
 from hmx.errors import HmxError, counted, nearest
 from hmx.registry.observations import CRITIC, is_image, ordered, policy_only, value_only
+from hmx.simulators.answers import Broken, truths
 from hmx.types import Array, Key
 
 Theirs = Any  # a state, an observation or a result of code that is not ours
+TERMINATED, LEGAL = "terminated, which step returns,", "what legal returns"
 
 
 class Single(NamedTuple):
@@ -129,21 +131,79 @@ def _game(single: Single, num_actions: int) -> Game:
         given = single.step(core.state, action, key)
         state, obs, reward, terminated = _parts("step", given, ("state", "obs", "reward", "terminated"))
         terms = reward if isinstance(reward, dict) else {"reward": reward}
-        scalars = {name: jnp.asarray(value, jnp.float32) for name, value in terms.items()}
+        scalars = {name: _real(value, f"step returns {name}").astype(jnp.float32) for name, value in terms.items()}
         for name, value in {**scalars, "terminated": jnp.asarray(terminated)}.items():
             if value.shape != ():
                 raise ValueError(f"step returns {name} of shape {value.shape}; expected one number")
-        return _kept(state, obs), scalars, jnp.asarray(terminated, bool)
+        return _kept(state, obs), scalars, _truths(jnp.asarray(terminated), TERMINATED)
 
     def mask(core: Kept) -> Array:
         if single.legal is None:
             return jnp.ones(num_actions, bool)
-        allowed = jnp.asarray(single.legal(core.state), bool)
+        allowed = _truths(jnp.asarray(single.legal(core.state)), LEGAL)
         if allowed.shape != (num_actions,):
             raise ValueError(f"legal returns shape {allowed.shape}; expected ({num_actions},), one per action")
         return allowed
 
     return Game(start, move, _observe, mask)
+
+
+def _truths(given: Array, what: str) -> Array:
+    """Return truth values as bools. Of numbers, only 1 is true: `strange_truths` refuses others than 0 and 1."""
+    if given.dtype == jnp.bool_:
+        return given
+    _real(given, what)
+    return given == 1
+
+
+def _real(given: Theirs, what: str) -> Array:
+    array = jnp.asarray(given)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in (jnp.bool_, jnp.integer, jnp.floating)):
+        raise ValueError(f"{what} {array.dtype}; expected real numbers")
+    return array
+
+
+def strange_truths(single: Single, num_actions: int, games: int = 8, steps: int = 16) -> str:
+    """Return the first truth value that is neither a bool nor 0 or 1, in the first steps of some games; empty if none.
+
+    Types say enough where all are bools, so nothing is computed then.
+    """
+
+    def seen(state: Theirs, ended: Theirs) -> dict[str, Array]:
+        found = {TERMINATED: jnp.asarray(ended)}
+        if single.legal is not None:
+            found[LEGAL] = jnp.asarray(single.legal(state))
+        return {name: value for name, value in found.items() if value.dtype != jnp.bool_}
+
+    def play(key: Key) -> dict[str, Array]:
+        k_reset, k_steps = jax.random.split(key)
+
+        def step(state: Theirs, t: Array) -> tuple[Theirs, dict[str, Array]]:
+            k_action, k_step = jax.random.split(jax.random.fold_in(k_steps, t))
+            allowed = jnp.ones(num_actions, bool) if single.legal is None else jnp.asarray(single.legal(state)) == 1
+            if single.action_dim:
+                action = jax.random.uniform(k_action, (single.action_dim,), minval=-1.0)
+            else:
+                action = jax.random.categorical(k_action, jnp.where(allowed | ~allowed.any(), 0.0, -jnp.inf))
+            after, _, _, ended = single.step(state, action, k_step)
+            return settled(after), seen(after, ended)
+
+        first = settled(single.reset(k_reset)[0])
+        _, later = jax.lax.scan(step, first, jnp.arange(steps))
+        start = seen(first, False)
+        return {
+            name: jnp.concatenate([start[name][None], row]) if name in start else row for name, row in later.items()
+        }
+
+    if not jax.eval_shape(play, jax.eval_shape(jax.random.key, 0)):
+        return ""
+    keys = jax.random.split(jax.random.key(0), games)
+    for name, values in jax.device_get(jax.jit(jax.vmap(play))(keys)).items():
+        try:
+            truths(values, name)
+        except Broken as problem:
+            return str(problem)
+    return ""
 
 
 def _host(state: Theirs) -> Theirs:
@@ -155,11 +215,17 @@ def _kept(state: Theirs, obs: Theirs) -> Kept:
     if isinstance(obs, dict):
         if obs.keys() <= {CRITIC}:
             raise ValueError(f"an observation has the parts {sorted(obs)}; the policy reads none of them")
-        return Kept(settled(state), {name: jnp.asarray(part, jnp.float32).reshape(-1) for name, part in obs.items()})
+        return Kept(
+            settled(state),
+            {
+                name: _real(part, f"the part {name} of an observation is").astype(jnp.float32).reshape(-1)
+                for name, part in obs.items()
+            },
+        )
     leaves = jax.tree.leaves(obs)
     if len(leaves) != 1:
         raise ValueError(f"an observation has {len(leaves)} arrays; return one, or a dict of named arrays")
-    array = jnp.asarray(leaves[0])
+    array = _real(leaves[0], "an observation is")
     if not is_image(array.shape):
         return Kept(settled(state), array.astype(jnp.float32).reshape(-1))
     return Kept(settled(state), array if array.dtype in (jnp.uint8, jnp.bool_) else array.astype(jnp.float32))

@@ -28,7 +28,7 @@ from hmx.config.schema import EnvConfig
 from hmx.config.textfile import quoted
 from hmx.envs.checks.problems import abstract_action, changed_type, shapes
 from hmx.envs.protocol import Env, EnvState
-from hmx.envs.single import Single, from_single
+from hmx.envs.single import Single, from_single, strange_truths
 from hmx.envs.suites.gymnax import as_single
 from hmx.errors import HmxError, counted, nearest
 from hmx.own.simulator import simulated
@@ -65,11 +65,11 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
     with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
         if isinstance(made, Env):
             env = Env(made.spec._replace(id=cfg.id), made.reset, made.step)
-        elif _is_gymnax(made):
-            guest, params = (made, made.default_params) if hasattr(made, "reset_env") else made
-            env = from_single(cfg.id, as_single(cfg.id, guest, params), cfg.max_steps)
         else:
-            env = from_single(cfg.id, _single(cfg, made, options), cfg.max_steps)
+            single = _gymnax_single(cfg, made) if _is_gymnax(made) else _single(cfg, made, options)
+            env = from_single(cfg.id, single, cfg.max_steps)
+            if strange := strange_truths(single, env.spec.num_actions):
+                raise ValueError(strange)
         _check(env)
     env = env._replace(spec=env.spec._replace(render=_guarded(path, env.spec.render)))
     if cfg.num_agents not in (1, env.spec.num_agents):
@@ -122,6 +122,11 @@ def _guarded(path: Path, render: Callable[[EnvState], str] | None) -> Callable[[
             return render(state)  # type: ignore[misc]
 
     return None if render is None else shown
+
+
+def _gymnax_single(cfg: EnvConfig, made: Theirs) -> Single:
+    guest, params = (made, made.default_params) if hasattr(made, "reset_env") else made
+    return as_single(cfg.id, guest, params)
 
 
 def _single(cfg: EnvConfig, made: Theirs, options: Theirs | None) -> Single:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmx.errors import shortened
+from hmx.simulators.answers import Broken
 from hmx.simulators.branching import reseed
 from hmx.simulators.episode import CHECKING, Simulation, episode_seed
-from hmx.simulators.observations import Broken
 from hmx.simulators.spaces import random_rows
 
 CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
@@ -22,12 +22,21 @@ CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
         "reset and step return what Gymnasium's interface says",
         "return (observation, info) from reset, and (observation, reward, terminated, truncated, info) from step",
     ),
+    "masks": (
+        "masks of actions are truth values, and allow one",
+        "return info['action_mask'] with one bool for each action, true where it is legal",
+    ),
     "observations": ("observations lie in their space", "widen the limits of observation_space, or clip observations"),
     "finite": ("observations and rewards are finite", "find the division by zero or the overflow"),
     "determinism": (
         "the same seed and actions show the same",
         "draw random numbers from self.np_random, which reset(seed=...) seeds; without this, a resumed run starts "
         "new episodes",
+    ),
+    "resets": (
+        "a reset clears what the episode before changed",
+        "clear it in reset; in place of wrappers with running statistics (NormalizeObservation, NormalizeReward), set "
+        "ppo.obs_norm=network, and ppo.value_target=return_norm or ppo.reward_scale",
     ),
     "instances": ("instances share no state", "keep everything that changes in the instance, not in a class or module"),
     "ends": (
@@ -157,14 +166,21 @@ def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorC
     try:
         trace = play.run(steps)
     except Broken as problem:
-        return SimulatorChecks({**play.problems, "interface": shortened(str(problem), 1000)}, {})
+        return SimulatorChecks({**play.problems, problem.check: shortened(str(problem), 1000)}, {})
     problems |= play.problems
+    if not one.masks:
+        skipped["masks"] = "it gives no mask of actions"
     differing = _differing(trace, _repeat(one, trace, seed))
-    if differing is None:
+    wrappers = f": its wrappers {' and '.join(one.facts.statistics)} keep statistics" if one.facts.statistics else ""
+    if differing is not None and _differing(trace, _repeat(other, trace, seed)) is None:
+        problems["resets"] = f"step {differing + 1} differs when it is repeated after other episodes{wrappers}"
+        skipped["determinism"] = skipped["instances"] = "resets do not clear what earlier episodes changed"
+    elif differing is None:
         shared = _differing(trace, _repeat(one, trace, seed, beside=other))
         if shared is not None:
             problems["instances"] = f"step {shared + 1} differs while another instance plays beside it"
     else:
+        skipped["resets"] = "the simulator is not deterministic"
         problems["determinism"] = f"step {differing + 1} differs when it is repeated"
         skipped["instances"] = "the simulator is not deterministic"
     if not trace.ended.any():

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from hmx.errors import HmxError
-from hmx.simulators.observations import Broken, observations_of
+from hmx.simulators.answers import Broken, flag, number, truths
+from hmx.simulators.observations import observations_of
 from hmx.simulators.spaces import Actions, Facts, facts_of
 
 MASK = "action_mask"  # key of `info`, as in Gymnasium's taxi and in PettingZoo
@@ -40,6 +41,7 @@ class Simulation:
         self.observations = observations_of(env.observation_space)
         self._all = np.ones(self.facts.num_actions, bool)
         self.legal = self._all
+        self.masks = False  # whether it has given a mask
 
     def begin(self, seed: int) -> np.ndarray:
         """Start an episode, and return its first observation."""
@@ -63,29 +65,34 @@ class Simulation:
             expected = "(observation, reward, terminated, truncated, info)"
             raise Broken(f"step returns {_described(answer)}; expected {expected}{more}")
         obs, reward, terminated, truncated, info = answer
-        seen, paid = self._seen(obs, info), float(reward)
+        seen, paid = self._seen(obs, info), number(reward, "the reward")
+        ended, cut = flag(terminated, "terminated"), flag(truncated, "truncated")
         self.steps += 1
-        ended = bool(terminated)
         self.digest = zlib.crc32(np.float64(paid).tobytes(), self.digest)
-        return seen, paid, ended, not ended and (bool(truncated) or self.steps == self.max_steps)
+        return seen, paid, ended, not ended and (cut or self.steps == self.max_steps)
 
     def _seen(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         facts = self.facts
         array = self.observations.read(obs)
         self.digest = zlib.crc32(array.tobytes(), self.digest)
-        self.legal = self._mask(info[MASK]) if facts.action_parts and info and MASK in info else self._all
+        given = bool(facts.action_parts and info and MASK in info)
+        self.masks |= given
+        self.legal = self._mask(info[MASK]) if given else self._all
         return array
 
     def _mask(self, given: Any) -> np.ndarray:
-        pieces = given if isinstance(given, tuple | list) and len(self.facts.action_parts) > 1 else [given]
-        mask = np.concatenate([np.asarray(piece, bool).reshape(-1) for piece in pieces])
+        sizes, what = self.facts.action_parts, f"info['{MASK}']"
+        pieces = given if isinstance(given, tuple | list) and len(sizes) > 1 else [given]
+        try:
+            masks = [truths(piece, what).reshape(-1) for piece in pieces]
+        except Broken as problem:
+            raise Broken(str(problem), "masks") from None
+        mask = np.concatenate(masks)
         if mask.shape != (self.facts.num_actions,):
-            raise Broken(f"info['{MASK}'] has {mask.size} entries; there are {self.facts.num_actions} actions")
-        start = 0
-        for size in self.facts.action_parts:
-            if not mask[start : start + size].any():
-                raise Broken(f"info['{MASK}'] allows no action")
-            start += size
+            raise Broken(f"{what} has {mask.size} entries; there are {self.facts.num_actions} actions", "masks")
+        for allowed in np.split(mask, np.cumsum(sizes)[:-1]):
+            if not allowed.any():
+                raise Broken(f"{what} allows no action", "masks")
         return mask
 
     def state(self) -> bytes | None:

@@ -10,13 +10,10 @@ import numpy as np
 
 from hmx.errors import HmxError
 from hmx.registry.observations import CRITIC, is_image, ordered
+from hmx.simulators.answers import Broken, numbers
 
 Space = Any  # of a simulator
 GUIDE = "docs/simulators.md lists the spaces that hmx reads; a wrapper can convert others"
-
-
-class Broken(Exception):
-    """A simulator returned something that cannot be trained on; the text says what."""
 
 
 class Observations(NamedTuple):
@@ -56,7 +53,7 @@ def _of_box(space: Space, dtype: str) -> Observations:
     shape = tuple(int(size) for size in space.shape)
 
     def read(obs: Any) -> np.ndarray:
-        array = np.asarray(obs, dtype)
+        array = numbers(obs, dtype, "an observation")
         if array.shape != shape:
             raise Broken(f"an observation has shape {array.shape}; its space has {shape}")
         return array
@@ -96,7 +93,7 @@ def _of_parts(boxes: Mapping[str, Space]) -> Observations:
         joined = np.empty(shape, np.float32)
         start = 0
         for name, size in parts:
-            part = np.asarray(obs[name])
+            part = numbers(obs[name], "float32", f"the part {name} of an observation")
             if part.shape != shapes[name]:
                 raise Broken(f"the part {name} of an observation has shape {part.shape}; its space has {shapes[name]}")
             joined[start : start + size] = part.reshape(-1)

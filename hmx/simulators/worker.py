@@ -23,9 +23,9 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError, shortened
 from hmx.registry import user_code
 from hmx.simulators import branching, channel, checks, recipe
+from hmx.simulators.answers import Broken, picture
 from hmx.simulators.episode import Simulation, episode_seed, same_form
 from hmx.simulators.layout import Shared, shared
-from hmx.simulators.observations import Broken
 from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import facts_from, random_rows
 
@@ -186,7 +186,7 @@ class _Worker:
 
     def render(self, payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Return a picture of the first simulator, uint8 `[height, width, 3]`."""
-        frame = np.ascontiguousarray(self.episodes[0].env.render(), np.uint8)
+        frame = picture(self.episodes[0].env.render())
         return {"shape": list(frame.shape)}, frame.tobytes()
 
     def play(self, payload: bytes, steps: int, seed: int) -> tuple[dict[str, Any], bytes]:

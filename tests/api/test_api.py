@@ -62,6 +62,10 @@ def test_agent_acts_on_single_observations_and_batches(place: Path) -> None:
     left = np.zeros((3, 1, agent.env.spec.num_actions), bool)
     left[..., 0] = True
     assert (agent.act(first.obs, left, jax.random.key(1)) == 0).all()
+    assert (agent.act(first.obs, left.astype(float), jax.random.key(1)) == 0).all()
+    for other in (np.where(left, 0.0, -np.inf), np.where(left, np.nan, 0.0), left + 1):
+        with pytest.raises(hmx.HmxError, match="cannot act: legal has the number"):
+            agent.act(first.obs, other, jax.random.key(1))
     decision, _ = agent.decide(first.obs[:, 0])
     assert decision.probs.shape == (3, agent.env.spec.num_actions)
     with pytest.raises(hmx.HmxError, match=r"obs is \[2\], expected \[..., 8\]"):

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import EntryPoint
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import check_env
@@ -14,6 +15,7 @@ import hmx
 from hmx.config import codec
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env, sizes_of
+from hmx.envs.single import Single, from_single, strange_truths
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.train import prepare
 from hmx.registry import user_code
@@ -194,6 +196,13 @@ def test_own_options_are_typed_checked_and_stored():
             "the state is int32 [] after reset and float32",
         ),
         (("[state > 0, True]", "[state > 0, False]"), "no action is legal in a first position"),
+        (
+            ("[state > 0, True]", "[0.0, -jnp.inf]"),
+            "what legal returns has the number -inf; expected bools, or 0 and 1",
+        ),
+        (("[state > 0, True]", "[jnp.nan, 1.0]"), "what legal returns has the number nan"),
+        (("[state > 0, True]", "[(state > 0) * 1, 2]"), "what legal returns has the number 2"),
+        (("[state > 0, True]", "[1j, 0]"), "what legal returns has the type complex64; expected bool"),
         (("[state > 0, True]", "[True]"), "legal returns shape (1,); expected (2,)"),
         (("size: int = 4", "size: list = 4"), "Options.size must be a bool, int, float or str with a default"),
         (("import jax,", "raise SystemExit(3)\nimport jax,"), "SystemExit: 3"),
@@ -204,6 +213,51 @@ def test_bad_files_get_one_clear_error(change, words):
     text = GAME.replace(*change)
     message = refused(text)
     assert words in message and "hmx/envs" not in message, message
+
+
+def test_numbers_0_and_1_are_truth_values_of_masks_and_ends():
+    write(GAME)
+    bools = load_env("./game.py")
+    write(
+        GAME.replace("[state > 0, True]", "[(state > 0) * 1.0, 1.0]").replace(", goal\n", ", goal.astype(int)\n"),
+        "b.py",
+    )
+    numbers = load_env("./b.py")
+    for env in (bools, numbers):
+        state, first = env.reset(jax.random.split(jax.random.key(0), 2))
+        assert first.legal.tolist() == [[[False, True]]] * 2
+        for seed in range(3):
+            state, step = env.step(state, jnp.ones((2, 1), jnp.int32), jax.random.split(jax.random.key(seed), 2))
+        assert step.terminated.tolist() == [True, True]
+
+
+def test_a_number_that_turns_strange_later_is_not_true():
+    late = Single(
+        lambda key: (0, jnp.zeros(1)),
+        lambda state, action, key: (state + 1, jnp.zeros(1), 0.0, jnp.where(state > 30, jnp.nan, 0.0)),
+        actions=2,
+        legal=lambda state: jnp.where(state > 30, jnp.array([-jnp.inf, 1.0]), 1.0),
+    )
+    assert strange_truths(late, 2) == ""
+    env = from_single("late", late, 100)
+    state, step = env.reset(jax.random.split(jax.random.key(0), 1))
+    for seed in range(33):
+        state, step = env.step(state, jnp.ones((1, 1), jnp.int32), jax.random.split(jax.random.key(seed), 1))
+    assert step.legal.tolist() == [[[False, True]]] and not step.terminated.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ((", goal\n", ", goal * 0.5\n"), "terminated, which step returns, has the number 0.5"),
+        ((", goal\n", ", jnp.where(goal, jnp.nan, 0.0)\n"), "terminated, which step returns, has the number nan"),
+        (("[state > 0, True]", "[state, 1]"), "what legal returns has the number 2"),  # after some steps
+        (("-options.cost}, goal", "1j}, goal"), "step returns cost complex64; expected real numbers"),
+    ],
+)
+def test_numbers_that_are_no_truth_values_are_refused_before_training(change, words):
+    assert change[0] in GAME
+    assert words in refused(GAME.replace(*change))
 
 
 def test_missing_files_modules_and_attributes_are_named():

@@ -21,7 +21,11 @@ def checked(steps=60, **options):
 
 def test_a_good_simulator_passes():
     answer = checked(state=True)
-    assert answer.problems == {} and list(answer.skipped) == ["copies"] and "no np_random" in answer.skipped["copies"]
+    assert (
+        answer.problems == {}
+        and list(answer.skipped) == ["masks", "copies"]
+        and "no np_random" in answer.skipped["copies"]
+    )
     assert answer.play.terminated == 8 and answer.play.truncated == 0
 
 
@@ -35,7 +39,9 @@ def test_a_good_simulator_passes():
         ("nan reward", "finite", "the reward is nan at step 1 of episode 0"),
         ("outside", "observations", "an observation lies outside its space at step 1 of episode 0"),
         ("shape", "interface", "an observation has shape"),
-        ("no mask", "interface", "allows no action"),
+        ("no mask", "masks", "allows no action"),
+        ("added mask", "masks", "info['action_mask'] has the number -inf; expected bools, or 0 and 1"),
+        ("outlives", "resets", "step 1 differs when it is repeated after other episodes: its wrappers Walk keep"),
         ("lossy", "state", "after set_state at step 3, step 4 differs from before"),
         ("drift", "copies", "a step from the first state differs after set_state in another episode"),
     ],

@@ -10,8 +10,9 @@ import pytest
 import walk_sim
 
 from hmx.errors import HmxError
+from hmx.simulators.answers import Broken
 from hmx.simulators.episode import Simulation, episode_seed, pack_state, unpack_state
-from hmx.simulators.observations import Broken, observations_of
+from hmx.simulators.observations import observations_of
 from hmx.simulators.spaces import Actions, facts_from, facts_of, random_rows
 
 
