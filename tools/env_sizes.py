@@ -14,8 +14,13 @@ from hmx.registry.sizes import Sizes
 def text() -> str:
     """Return the file; environments whose package is not installed keep the sizes that it has."""
     ids = [*ENV_IDS, *(f"smax/{name}" for name in names_in("smax"))]
-    rows = [f"  {json.dumps(env_id)}: {json.dumps(_measured(env_id)._asdict())}" for env_id in ids]
+    rows = [f"  {json.dumps(env_id)}: {json.dumps(_row(_measured(env_id)))}" for env_id in ids]
     return "{\n" + ",\n".join(rows) + "\n}\n"
+
+
+def _row(sizes: Sizes) -> dict[str, object]:
+    """Return the sizes of an environment in JAX."""
+    return {name: value for name, value in sizes._asdict().items() if name != "statistics"}  # only of simulators
 
 
 def _measured(env_id: str) -> Sizes:

@@ -90,4 +90,5 @@ def sizes_of(env: Env) -> Sizes:
         simulated=spec.simulator is not None or spec.copied,
         value_only=spec.value_only,
         image=is_image(spec.obs_shape),
+        statistics=spec.simulator.facts.statistics if spec.simulator is not None else (),
     )

@@ -73,6 +73,7 @@ def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     return [
         *_rounded_up(cfg.run, derive(cfg)),
         *(_unlimited(undamped) if unlimited else ()),
+        *(_statistics(sizes.statistics) if sizes is not None and sizes.statistics else ()),
         *(environment.warn(cfg) if environment else ()),
         *_value_torso(cfg.net),
         *(_flat_image(cfg.net, cfg.env) if sizes is not None and sizes.image else ()),
@@ -275,6 +276,17 @@ def _unlimited(undamped: bool) -> Iterator[Problem]:
     if undamped:
         words = "without discount, lambda and step limit, returns may grow without bound"
         yield Problem("unbounded", ("algo.gamma", "ppo.gae_lambda"), words, fix("algo.gamma", 0.99))
+
+
+def _statistics(wrappers: Sequence[str]) -> Iterator[Problem]:
+    several = len(wrappers) > 1
+    words = (
+        f"its {'wrappers' if several else 'wrapper'} {' and '.join(wrappers)} {'keep' if several else 'keeps'} running "
+        "statistics that outlive an episode: those of training are not saved, evaluation starts without them, and "
+        f"rewards that they scale are in other units; make it without {'them' if several else 'it'}, and set "
+        "ppo.obs_norm=network for observations, ppo.value_target=return_norm or ppo.reward_scale for rewards"
+    )
+    yield Problem("statistics", ("env.id",), words)
 
 
 def _flat_image(net: NetConfig, env: EnvConfig) -> Iterator[Problem]:

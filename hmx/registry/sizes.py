@@ -17,3 +17,4 @@ class Sizes(NamedTuple):
     simulated: bool = False  # whether it is a simulator, which worker processes step
     value_only: int = 0  # features that only the value function reads
     image: bool = False  # whether observations are images
+    statistics: tuple[str, ...] = ()  # wrappers of a simulator that keep running statistics over episodes

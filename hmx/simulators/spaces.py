@@ -7,6 +7,7 @@ Spaces are recognised by what they offer, as in Gymnasium: `n` (Discrete), `nvec
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ class Facts(NamedTuple):
     obs_parts: tuple[tuple[str, int], ...] = ()  # names and sizes of joined parts in order; empty for a single array
     obs_low: tuple[float, ...] = ()  # limits of the numbers of an observation; empty for images
     obs_high: tuple[float, ...] = ()
+    statistics: tuple[str, ...] = ()  # its wrappers that keep running statistics over episodes
 
     @property
     def num_actions(self) -> int:
@@ -97,6 +99,7 @@ def facts_of(env: Any) -> Facts:
         observations.parts,
         obs_low,
         obs_high,
+        tuple(_with_statistics(env)),
     )
 
 
@@ -135,6 +138,17 @@ def _actions(space: Space) -> tuple[tuple[int, ...], int]:
 def _limits(space: Space | Observations) -> tuple[tuple[float, ...], tuple[float, ...]]:
     low, high = (np.broadcast_to(limit, space.shape).ravel() for limit in (space.low, space.high))
     return tuple(map(float, low)), tuple(map(float, high))
+
+
+def _with_statistics(env: Any) -> Iterator[str]:
+    """Yield the classes of wrappers that normalise by running statistics, the outermost first."""
+    seen: list[Any] = []
+    while env is not None and not any(env is layer for layer in seen):
+        seen.append(env)
+        kept = getattr(env, "__dict__", {})
+        if any(type(value).__name__ == "RunningMeanStd" for value in kept.values()):
+            yield type(env).__name__
+        env = kept.get("env")
 
 
 def _step_seconds(env: Any) -> float:

@@ -7,7 +7,7 @@ from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.registry import derive
-from hmx.registry.check import check, known_problems, known_warnings
+from hmx.registry.check import check, known_problems, known_warnings, warnings
 from hmx.registry.environments import known_sizes
 
 SMALL = {"env.num_envs": 8, "algo.num_steps": 4, "ppo.num_minibatches": 2, "run.total_steps": 320}
@@ -94,6 +94,15 @@ def test_probable_mistakes_are_warnings(changes, code):
     assert known_problems(config(**changes)) == []
     assert code in [warning.code for warning in known_warnings(config(**changes))]
     assert code not in [warning.code for warning in known_warnings(config())]
+
+
+def test_wrappers_with_statistics_are_named_with_the_options_that_replace_them():
+    sizes = known_sizes(config().env)
+    assert sizes.statistics == () and "statistics" not in [found.code for found in warnings(config(), sizes)]
+    normalised = sizes._replace(statistics=("NormalizeReward", "NormalizeObservation"))
+    (warning,) = [found.message for found in warnings(config(), normalised) if found.code == "statistics"]
+    for words in ("wrappers NormalizeReward and NormalizeObservation", "ppo.obs_norm=network", "ppo.reward_scale"):
+        assert words in warning
 
 
 def test_chunk_is_at_most_as_long_as_the_run():
