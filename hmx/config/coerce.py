@@ -115,7 +115,7 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def toml(value: Any) -> str:
+def toml(value: object) -> str:
     """Write a plain value as TOML, which spells it as JSON does, apart from one character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -19,6 +19,7 @@ from hmx.simulators.answers import Broken, truths
 from hmx.types import Array, Key
 
 Theirs = Any  # a state, an observation or a result of code that is not ours
+_GAMES, _STEPS = 8, 16  # of the play that looks for strange truth values
 TERMINATED, LEGAL = "terminated, which step returns,", "what legal returns"
 
 
@@ -163,7 +164,7 @@ def _real(given: Theirs, what: str) -> Array:
     return array
 
 
-def strange_truths(single: Single, num_actions: int, games: int = 8, steps: int = 16) -> str:
+def strange_truths(single: Single, num_actions: int) -> str:
     """Return the first truth value that is neither a bool nor 0 or 1, in the first steps of some games; empty if none.
 
     Types say enough where all are bools, so nothing is computed then.
@@ -189,7 +190,7 @@ def strange_truths(single: Single, num_actions: int, games: int = 8, steps: int 
             return settled(after), seen(after, ended)
 
         first = settled(single.reset(k_reset)[0])
-        _, later = jax.lax.scan(step, first, jnp.arange(steps))
+        _, later = jax.lax.scan(step, first, jnp.arange(_STEPS))
         start = seen(first, False)
         return {
             name: jnp.concatenate([start[name][None], row]) if name in start else row for name, row in later.items()
@@ -197,7 +198,7 @@ def strange_truths(single: Single, num_actions: int, games: int = 8, steps: int 
 
     if not jax.eval_shape(play, jax.eval_shape(jax.random.key, 0)):
         return ""
-    keys = jax.random.split(jax.random.key(0), games)
+    keys = jax.random.split(jax.random.key(0), _GAMES)
     for name, values in jax.device_get(jax.jit(jax.vmap(play))(keys)).items():
         try:
             truths(values, name)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hmx.config import fields
 from hmx.config.coerce import show
 from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.records.checkpoints import newest_intact
+from hmx.records.checkpoints import newest_intact, read_manifest
 from hmx.records.frozen import run_id_of
 from hmx.records.paths import RunPaths
 from hmx.registry.changes import FixedValues, apply
 from hmx.registry.check import known_problems
 from hmx.registry.load import Loaded
-from hmx.runs import checkpoint, weights
+from hmx.registry.user_code import ACCEPT_FLAG, Permissions
+from hmx.runs import checkpoint
 from hmx.runs.session import Session, open_session
 
 _MOST_REPAIRS = 4  # values that are repaired one after the other
@@ -44,7 +44,7 @@ def changed(cfg: Config, changes: Mapping[str, object], paths: RunPaths, forked:
 
 
 def other_run(
-    cfg: Config, values: Mapping[str, Any], paths: RunPaths, forked: Path | None = None, may_fork: bool = False
+    cfg: Config, values: Mapping[str, object], paths: RunPaths, forked: Path | None = None, may_fork: bool = False
 ) -> str:
     """Return the command that comes closest to continuing a run with values that its state does not allow.
 
@@ -58,27 +58,34 @@ def other_run(
     for _ in range(_MOST_REPAIRS):
         fixes = [problem.fixes[0] for problem in known_problems(fields.replace(cfg, wanted)) if problem.fixes]
         wanted |= dict(fixes[:1])
-    new, old = open_session(fields.replace(cfg, wanted), paths), open_session(cfg, paths)
-    if may_fork and checkpoint.describe(new.abstract) == checkpoint.describe(old.abstract):
-        return shlex.join(["hmx", "fork", str(paths.folder), *_sets(wanted), *_longer(new, paths, wanted)])
-    learned = weights.named(old.abstract)
-    same_meaning = not any(f.shape and key in wanted and _of_network(key) for key, f in fields.FIELDS.items())
-    fits = same_meaning and not weights.differences(new.abstract, learned) and "run.init_from" not in wanted
-    network = ["--init-from", str(forked or paths.folder)] if fits else []
+    session = open_session(fields.replace(cfg, wanted), paths)
+    newest = forked or newest_intact(paths.checkpoints, run_id_of(paths))[0]
+    differing = ["params/"] if newest is None else checkpoint.differences(read_manifest(newest), session.abstract)
+    accept = [ACCEPT_FLAG] if Permissions.accept_change else []
+    if may_fork and not differing:
+        return shlex.join(
+            ["hmx", "fork", str(paths.folder), *accept, *_sets(wanted), *_longer(session, newest, wanted)]
+        )
+    other_meaning = any(field.shape and key in wanted and _of_network(key) for key, field in fields.FIELDS.items())
+    fits = not other_meaning and "run.init_from" not in wanted and not any(map(_is_learned, differing))
+    network = ["--init-from", str(forked or paths.folder), *accept] if fits else []
     return shlex.join(["hmx", "train", "--config", str(paths.folder), *network, *_sets(wanted)])
+
+
+def _is_learned(difference: str) -> bool:
+    return difference.startswith(("params/", "actors/obs_stats", "learner/value_stats"))
 
 
 def _of_network(key: str) -> bool:
     return key.startswith(("net.", "ppo."))
 
 
-def _longer(session: Session, paths: RunPaths, values: Mapping[str, Any]) -> list[str]:
+def _longer(session: Session, newest: Path | None, values: Mapping[str, object]) -> list[str]:
     """Return the option that lets a fork of a finished run train at all."""
-    newest, _ = newest_intact(paths.checkpoints, run_id_of(paths))
     if newest is None or "run.total_steps" in values or int(newest.name) < session.sizes.num_updates:
         return []
     return ["--steps", str(2 * session.sizes.total_env_steps)]
 
 
-def _sets(values: Mapping[str, Any]) -> list[str]:
+def _sets(values: Mapping[str, object]) -> list[str]:
     return [word for key, value in values.items() for word in ("--set", f"{key}={show(value)}")]

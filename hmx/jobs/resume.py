@@ -15,7 +15,7 @@ from hmx.config.files import Unreadable
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.changed import changed
+from hmx.jobs.changed import changed, other_run
 from hmx.jobs.train import TrainResult, run_session, worker_result
 from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
@@ -33,6 +33,7 @@ from hmx.registry.algorithms import find_algorithm
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs import reference as references
+from hmx.runs.checkpoint import DoesNotFit
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.event_files import check_installed
@@ -220,7 +221,10 @@ def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | N
     old = read_config(paths)
     session = open_to_train(changed(old, changes, paths), paths, programs)
     cfg = session.cfg
-    restored = restore(session, paths)
+    try:
+        restored = restore(session, paths)
+    except DoesNotFit as problem:  # for example with a file of the environment that has changed
+        raise HmxError(problem.message, other_run(cfg, {}, paths), problem.exit_code) from None
     restored = restored._replace(state=references.attached(session, paths, restored.state))
     meta = metas.find(paths.meta)  # damaged meta data will be replaced
     # A run killed between its last checkpoint and its evaluation still needs the evaluation.

@@ -178,7 +178,8 @@ def _exists(paths: RunPaths) -> HmxError:
     found = meta.find(paths.meta)
     way = f"resume it: hmx resume {paths.argument}"
     if found is not None and found.state == "finished":
-        way = f"extend it: hmx resume {paths.argument} --steps {2 * found.env_steps}"
+        steps = found.env_steps
+        way = f"extend it: hmx resume {paths.argument} --steps {2 * steps}"
     hint = f"{way}; or use another name: {other}; or delete it: --force"
     return HmxError(f"run {paths.folder} already exists", hint)
 

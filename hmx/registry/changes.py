@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from hmx.config import codec, fields
 from hmx.config.coerce import show
@@ -37,7 +36,7 @@ class FixedValues(HmxError):
         may_fork: whether a fork may have them, if its arrays keep their shapes.
     """
 
-    def __init__(self, message: str, values: Mapping[str, Any], may_fork: bool) -> None:
+    def __init__(self, message: str, values: Mapping[str, object], may_fork: bool) -> None:
         super().__init__(message)
         self.values = values
         self.may_fork = may_fork

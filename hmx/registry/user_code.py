@@ -62,7 +62,7 @@ class CodeChanged(HmxError):
 
     def __init__(self, path: Path, before: str, now: str, lines: str = "") -> None:
         words = f"{path} has changed since the run began: SHA-256 {before[:12]} became {now[:12]}{lines}"
-        super().__init__(words, f"restore the file, or use it as it is now: {ACCEPT_FLAG}")
+        super().__init__(words, f"restore the file, or read it and use it as it is now: {ACCEPT_FLAG} {TRUST_FLAG}")
         self.path, self.before, self.now = path, before, now
 
 

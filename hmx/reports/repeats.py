@@ -27,7 +27,7 @@ _CLOCKS = ("per_sec", "per_cpu_sec", "seconds")  # parts of the names of metrics
 _OF_LENGTHS = ("train/num_episodes", "train/mean_episode_length", "train/truncated_frac", "train/max_entropy")
 
 
-class Trace(NamedTuple):
+class AgentTrace(NamedTuple):
     """The metrics by which an agent is recognised."""
 
     run: str  # id of its run, or its file
@@ -37,24 +37,25 @@ class Trace(NamedTuple):
     columns: Mapping[str, Floats]
 
 
-def trace(agent: AgentCurves, source: str, task: str, names: Set[str] | None = None) -> Trace:
+def trace(agent: AgentCurves, source: str, task: str, names: Set[str] | None = None) -> AgentTrace:
     """Return the trace of an agent, with the metrics `names` or all; `source` is the file that it was read from."""
     steps = np.array(agent.steps, np.int64)
     order = np.argsort(steps)
     kept = [name for name in agent.columns if names is None or name in names]
     kept = [name for name in kept if name not in _COUNTERS and not any(part in name for part in _CLOCKS)]
     columns = {name: np.array(agent.columns[name], np.float64)[order] for name in kept}
-    return Trace(f"{agent.run_id or source} {agent.run}", task, agent.seed, steps[order], columns)
+    return AgentTrace(f"{agent.run_id or source} {agent.run}", task, agent.seed, steps[order], columns)
 
 
-def repeats(agents: Sequence[Trace]) -> dict[int, int]:
+def repeats(agents: Sequence[AgentTrace]) -> dict[int, int]:
     """Return, for the place of each agent that repeats another one, the place of that other.
 
-    Of several equal agents, the others repeat the longest; of equally long ones, the first. Two agents are the same if
-    they have the same run and seed and begin equally (a copy may have been resumed with changes since), or if all
-    metrics that both report are bit-equal up to the end of the shorter one. Metrics that never change prove nothing: on
-    a task with sparse rewards, different agents have equal returns of 0. Nor do schedules and the lengths of episodes.
-    Different seeds and tasks are those of different agents.
+    The longest of several equal agents, or the first of equally long ones, is the one that the others repeat.
+
+    Two agents are the same if they have the same run and seed and begin equally (a copy may have been resumed with
+    changes since), or if all metrics that both report are bit-equal up to the end of the shorter one. Metrics that stay
+    constant prove nothing: on a task with sparse rewards, different agents have equal returns of 0. Nor do schedules and
+    the lengths of episodes. Different seeds and tasks are those of different agents.
     """
     found: dict[int, int] = {}
     kept: list[int] = []
@@ -67,7 +68,7 @@ def repeats(agents: Sequence[Trace]) -> dict[int, int]:
     return found
 
 
-def _same(shorter: Trace, longer: Trace) -> bool:
+def _same(shorter: AgentTrace, longer: AgentTrace) -> bool:
     if shorter.seed != longer.seed and shorter.seed is not None and longer.seed is not None:
         return False
     if shorter.task != longer.task and shorter.task and longer.task:

@@ -184,12 +184,10 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
     manifest, wanted = records.read_manifest(path), describe(abstract)
     migrated = migrate(manifest, wanted)
     images = _images(migrated, wanted)
-    leaves_now = [images.get(leaf.path, leaf) for leaf in migrated.leaves.values()]
-    problems = records.leaf_differences((*leaves_now, *migrated.zeros), wanted)
-    if problems:
+    if problems := differences(manifest, abstract):
         more = [f"and {len(problems) - 8} more"] if len(problems) > 8 else []
         message = "\n  ".join([f"checkpoint {path} does not fit this configuration:", *problems[:8], *more])
-        hint = "use the run's own run.toml, and the version of hmx that its meta.json names"
+        hint = "use the run's own run.toml and environment, and the version of hmx that its meta.json names"
         raise DoesNotFit(message, hint, ExitCode.ARTEFACT)
     forms = host_forms(abstract)
     zeros = {leaf.path: np.zeros(*forms[leaf.path]) for leaf in migrated.zeros}
@@ -205,6 +203,15 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
     except Exception as error:  # orbax and tensorstore raise many kinds of errors on damaged files
         hint = "another checkpoint of the run may be intact; `hmx resume` uses the newest intact one"
         raise HmxError(f"cannot read checkpoint {path}: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
+
+
+def differences(manifest: Manifest, abstract: object) -> list[str]:
+    """Return the saved arrays that do not fit those of `abstract`, one line each, which begins with the path."""
+    wanted = describe(abstract)
+    migrated = migrate(manifest, wanted)
+    images = _images(migrated, wanted)
+    leaves_now = [images.get(leaf.path, leaf) for leaf in migrated.leaves.values()]
+    return list(records.leaf_differences((*leaves_now, *migrated.zeros), wanted))
 
 
 def host_forms(abstract: object) -> dict[str, Form]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 _NUMBERS = "biuf"  # kinds of dtypes that are real numbers
@@ -22,14 +20,14 @@ class Broken(Exception):
         self.check = check
 
 
-def truths(given: Any, what: str) -> np.ndarray:
+def truths(given: object, what: str) -> np.ndarray:
     """Return truth values as bools; numbers must be 0 or 1, since others have no certain meaning."""
     array = np.asarray(given)
     if array.dtype == np.bool_:
         return array
     if array.dtype.kind not in _NUMBERS:
         raise Broken(f"{what} has the type {array.dtype}; expected bool")
-    ones = array == 1
+    ones: np.ndarray = array == 1
     wrong = array[~(ones | (array == 0))]
     if wrong.size:
         added = (array <= 0).all()
@@ -38,9 +36,9 @@ def truths(given: Any, what: str) -> np.ndarray:
     return ones
 
 
-def flag(given: Any, what: str) -> bool:
+def flag(given: object, what: str) -> bool:
     """Return one truth value; see `truths`."""
-    if given is True or given is False:
+    if isinstance(given, bool):
         return given
     array = np.asarray(given)
     if array.size != 1:
@@ -48,17 +46,17 @@ def flag(given: Any, what: str) -> bool:
     return bool(truths(array, what).reshape(()))
 
 
-def number(given: Any, what: str) -> float:
+def number(given: object, what: str) -> float:
     """Return one real number, which may be infinite or NaN."""
-    if type(given) is float:
-        return given
+    if isinstance(given, float):
+        return float(given)
     array = np.asarray(given)
     if array.size != 1 or array.dtype.kind not in _NUMBERS:
         raise Broken(f"{what} is {_shown(given, array)}; expected one number")
     return float(array.reshape(()))
 
 
-def numbers(given: Any, dtype: str, what: str) -> np.ndarray:
+def numbers(given: object, dtype: str, what: str) -> np.ndarray:
     """Return an array of a type, to which integers and bools must convert without a change of their values."""
     array = np.asarray(given)
     if array.dtype == dtype:
@@ -66,7 +64,7 @@ def numbers(given: Any, dtype: str, what: str) -> np.ndarray:
     if array.dtype.kind not in _NUMBERS:
         raise Broken(f"{what} has the type {array.dtype}; expected {dtype}")
     with np.errstate(invalid="ignore", over="ignore"):
-        cast = array.astype(dtype)
+        cast: np.ndarray = array.astype(dtype)
     if cast.dtype.kind != "f" and not (cast == array).all():
         raise Broken(
             f"{what} has the number {array[cast != array].flat[0]:g}, which its space of {dtype} does not have"
@@ -74,8 +72,8 @@ def numbers(given: Any, dtype: str, what: str) -> np.ndarray:
     return cast
 
 
-def picture(given: Any) -> np.ndarray:
-    """Return what `render` returned as a picture, uint8 `[height, width, 3]`.
+def picture(given: object) -> np.ndarray:
+    """Return a rendered picture as uint8 `[height, width, 3]`.
 
     Colours are bytes, or floats from 0 to 1 or to 255; channels are the last axis or the first one, and may be missing
     (grey). Transparency is left out. Of a list of pictures, as in the mode `rgb_array_list`, the last one counts.
@@ -88,12 +86,13 @@ def picture(given: Any) -> np.ndarray:
         array = array[-1]
     if array.dtype.kind not in _NUMBERS:
         raise Broken(f"{what} is {_shown(given, array)}; expected a picture")
+    shape = array.shape
     if array.ndim == 2:
         array = array[..., None]
     if array.ndim == 3 and array.shape[-1] not in _CHANNELS and array.shape[0] in _CHANNELS:
         array = np.moveaxis(array, 0, -1)
     if array.ndim != 3 or array.shape[-1] not in _CHANNELS or not array.size:
-        raise Broken(f"{what} has the shape {np.shape(given)}; expected [height, width, 3]")
+        raise Broken(f"{what} has the shape {shape}; expected [height, width, 3]")
     colours = np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
     return np.ascontiguousarray(_bytes(colours, what))
 
@@ -108,7 +107,7 @@ def _bytes(colours: np.ndarray, what: str) -> np.ndarray:
     return np.rint(colours.astype(np.float64) * scale).astype(np.uint8)
 
 
-def _shown(given: Any, array: np.ndarray) -> str:
+def _shown(given: object, array: np.ndarray) -> str:
     if given is None:
         return "None"
     return f"a {type(given).__name__}" + (f" of shape {array.shape}" if array.ndim else "")

@@ -255,7 +255,7 @@ def test_a_number_that_turns_strange_later_is_not_true():
         (("-options.cost}, goal", "1j}, goal"), "step returns cost complex64; expected real numbers"),
     ],
 )
-def test_numbers_that_are_no_truth_values_are_refused_before_training(change, words):
+def test_numbers_beside_0_and_1_as_truth_values_are_refused_before_training(change, words):
     assert change[0] in GAME
     assert words in refused(GAME.replace(*change))
 

@@ -261,6 +261,29 @@ def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, mak
     assert plan(load(file=run, sets=["env.my.size=6"], environ={}, new_run=True).config).sizes.num_updates == 2
 
 
+SIZED = """
+import jax.numpy as jnp
+ACTIONS, MAX_STEPS, SIZE = 2, 8, 2
+def reset(key): return jnp.int32(0), jnp.zeros(SIZE)
+def step(state, action, key): return state + 1, jnp.zeros(SIZE), action * 1.0, False
+"""
+
+
+def test_a_size_that_changed_in_the_file_of_the_environment_leads_to_a_new_run(tmp_path, make_config, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sized.py").write_text(SIZED)
+    user_code.allow("./sized.py", "env.id")
+    run = train(make_config(2, env__id="./sized.py", run__updates_per_chunk=1, **SAVE_OFTEN)).run
+    Path("sized.py").write_text(SIZED.replace("2, 8, 2", "2, 8, 3"))
+    monkeypatch.setattr(user_code.Permissions, "trust", True)
+    monkeypatch.setattr(user_code.Permissions, "accept_change", True)
+    for again in (lambda: resume(run), lambda: fork(run, at(1))):
+        with pytest.raises(HmxError, match=r"does not fit this configuration:\n  actors/env_state") as found:
+            again()
+        assert found.value.hint == f"hmx train --config {run}"
+    assert plan(load(file=run, environ={}, new_run=True).config).sizes.num_updates == 2
+
+
 def test_meta_of_a_plain_resumption_has_no_field_that_older_versions_lack(parent):
     meta = metas.resumed(metas.read(parent / "meta.json"), 4, [])
     assert '"parent"' not in metas.to_text(meta)

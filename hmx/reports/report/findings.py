@@ -13,7 +13,7 @@ from hmx.records.meta import Meta
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Document
 from hmx.reports.doctor.job import HealthFindings
-from hmx.reports.repeats import Trace
+from hmx.reports.repeats import AgentTrace
 
 SCHEMA = 1
 
@@ -138,7 +138,7 @@ class RunFacts:
     settings: tuple[Setting, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()
     curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})
-    traces: tuple[Trace, ...] = field(default=(), metadata={"json": False})  # by which its agents are recognised
+    traces: tuple[AgentTrace, ...] = field(default=(), metadata={"json": False})  # by which its agents are recognised
     records: int = 0
     files: tuple[str, ...] = ()
     others: tuple[Document, ...] = field(default=(), metadata={"json": False})  # other reports, for the page
