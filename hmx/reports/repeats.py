@@ -53,9 +53,9 @@ def repeats(agents: Sequence[AgentTrace]) -> dict[int, int]:
     The longest of several equal agents, or the first of equally long ones, is the one that the others repeat.
 
     Two agents are the same if they have the same run and seed and begin equally (a copy may have been resumed with
-    changes since), or if all metrics that both report are bit-equal up to the end of the shorter one. Metrics that stay
-    constant prove nothing: on a task with sparse rewards, different agents have equal returns of 0. Nor do schedules and
-    the lengths of episodes. Different seeds and tasks are those of different agents.
+    changes since), or if all metrics that both report are bit-equal up to the end of the shorter one. Constant metrics
+    prove nothing: on a task with sparse rewards, different agents have equal returns of 0. Nor do schedules and the
+    lengths of episodes. Different seeds and tasks are those of different agents.
     """
     found: dict[int, int] = {}
     kept: list[int] = []
