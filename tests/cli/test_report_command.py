@@ -80,6 +80,14 @@ def test_runs_of_one_configuration_form_a_group(hmx, run, tmp_path):
     assert (tmp_path / "curves.csv").read_text().startswith("group,metric,env_steps,minutes,mean,low,high\n")
 
 
+def test_a_copied_run_counts_once_in_means(hmx, run, tmp_path):
+    shutil.copytree(run, tmp_path / "runs" / "copy")
+    found = json.loads(hmx("report", "one", "copy", "--episodes", "0", "--json").stdout)
+    (group,), (alone,) = found["groups"], json.loads(hmx("report", "one", "--episodes", "0", "--json").stdout)["groups"]
+    assert (group["runs"], group["seeds"]) == (["one", "copy"], 3) and group["curves"] == alone["curves"]
+    assert found["runs"][1]["warnings"][0] == "its seed 0 is the same agent as in one: means over runs count it once"
+
+
 def test_damaged_lines_and_values_are_skipped_and_reported(hmx, run):
     with (run / "metrics.jsonl").open("a") as file:
         file.write("{broken\n" + encode({"schema": 2, **record(11, 0, float("nan"))}) + "\n")
