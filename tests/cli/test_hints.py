@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from typer.testing import CliRunner, Result
 
 from hmx.cli.app import app
 
+ROOT = Path(__file__).parents[2]
 Words = list[str]
 PLAN = {"train": ["--dry-run"], "resume": ["--dry-run"], "fork": ["--dry-run"], "evaluate": ["--episodes", "4"]}
 """Options that keep a followed command short."""
