@@ -28,7 +28,7 @@ from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import GroupGradients, gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
 from hmx.algos.gradients.reporter import make_reporter
-from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, live, ppo_sums
+from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, components, ppo_sums
 from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
 from hmx.algos.sequences import take_sequences
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
@@ -91,9 +91,9 @@ class Costs:
         self.steps = np.bincount(self.owner, each, args.groups).astype(np.float64)
         self.num_places = index.size * self.parts.horizon
         self.num_params = sum(leaf.size for leaf in jax.tree.leaves(self.params))
-        sums, there = at_rows(ppo_sums(self.parts, "analytic")), live("analytic", False)
-        self.several = make_group_gradients(sums, there)
-        self.apart = [make_group_gradients(only(sums, c)) for c, alive in enumerate(there) if alive]
+        sums, self.names = at_rows(ppo_sums(self.parts, "analytic")), components("analytic", False)
+        self.several = make_group_gradients(sums)
+        self.apart = [make_group_gradients(only(sums, c)) for c in range(len(self.names))]
 
     def play(self) -> Probe:
         """The probe rollout."""
@@ -121,7 +121,7 @@ class Costs:
         """Median seconds of each part of a report, and of a program per component."""
         found = self.gradients(self.several)
         sums = Sums(found.losses, found.grads, self.steps, np.full(self.args.groups, float(self.args.per_group)))
-        coefs = coefficients(self.cfg.ppo.vf_coef, self.algorithm.hypers(0), 0.0)
+        coefs = coefficients(self.names, self.cfg.ppo.vf_coef, self.algorithm.hypers(0), 0.0)
         buckets = split(self.probe.episodes.reward_std, 4)
         work: dict[str, Callable[[], Any]] = {
             "probe": lambda: self.play().batch,

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from hmx.stats.intervals import t_quantile
 
@@ -55,7 +56,7 @@ def train(folder: Path, coef: float, seeds: int, steps: int) -> None:
     hmx("train", "--config", CHAMPION, "--init-from", "champion", *more, *sets)
 
 
-def play(run: str | Path, rules: str, episodes: int, file: Path) -> list[dict]:
+def play(run: str | Path, rules: str, episodes: int, file: Path) -> list[dict[str, Any]]:
     """Return the evaluation of every seed of a run under these rules."""
     if not file.is_file():
         words = ("--policy", "sampled", "--episodes", episodes, "--seed", 1000, "--set", f"env.rules={rules}")

@@ -40,7 +40,7 @@ def test_commands_of_the_card_run_as_they_are_written(hmx, tmp_path, monkeypatch
     report = hmx("grad-report", "ckpt/")
     assert report.exit_code == 0, report.stderr
     assert re.search(r"^Gradient norms by bucket$", report.stdout, re.MULTILINE)
-    assert [line.split()[0] for line in report.stdout.splitlines() if re.match(r"[1-4] +[\d.]", line)][:4] == list("1234")
+    assert re.findall(r"^([1-4]) +[\d.]", report.stdout, re.MULTILINE)[:4] == list("1234")
 
 
 class Row(NamedTuple):
