@@ -36,7 +36,6 @@ from hmx.reports.compute_config.metta_memory import buffer_memory
 from hmx.reports.compute_config.repairs import batch_problems, suggestions
 from hmx.reports.compute_config.request import SizesRequest
 from hmx.reports.compute_config.source import SIZE_KEYS, SizesSource
-from hmx.reports.compute_config.trainer import config_of
 from hmx.runs.memory_parts import Memory, largest_fit
 
 # The trainer counts in Python, its environments need no workers, and a run of less than one update is refused.
@@ -57,7 +56,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     inputs, problems = (None, read) if isinstance(read, list) else (read, [])
     cfg = None
     if trainer is not None:
-        cfg, more = check_trainer(source, trainer, inputs, changed=bool(given) and bool(source.inputs))
+        cfg, more = check_trainer(source, inputs, changed=bool(given) and bool(source.inputs))
         problems = [*problems, *more]
         inputs = inputs if source.inputs else None
     elif inputs is not None:
@@ -203,7 +202,7 @@ def _over_memory(
     def smaller(field: str, below: Callable[[int], int]) -> int:
         def needed(value: int) -> int:
             changed = replace(inputs, **{field: value})
-            cfg = config_of(changed, source.trainer, source.workers) if source.trainer is not None else None
+            cfg = source.trained(changed) if source.trainer is not None else None
             less, _ = _memory(source, changed, cfg, request)
             return less.total_bytes if less is not None else limit + 1
 
@@ -242,27 +241,27 @@ def _shown_inputs(source: SizesSource, values: Mapping[str, object]) -> dict[str
 
 
 def check_trainer(
-    source: SizesSource, trainer: Config, inputs: BatchInputs | None, changed: bool
+    source: SizesSource, inputs: BatchInputs | None, changed: bool
 ) -> tuple[Config | None, list[Problem]]:
     """Return the configuration of `hmx train` with these inputs, and all its problems.
 
-    `inputs` are None if some cannot be read; `changed` says whether options override those of `trainer`.
+    `inputs` are None if some cannot be read; `changed` says whether options override those of the source.
 
     Returns:
         The configuration, None if the inputs do not give one; and every problem, those of sizes first.
     """
     if not changed:
-        return trainer, _problems(trainer)
-    others = [p for p in _problems(trainer) if not SIZE_KEYS.intersection(p.values)]
+        return source.hypers, _problems(source.hypers)
+    others = [p for p in _problems(source.hypers) if not SIZE_KEYS.intersection(p.values)]
     if inputs is None:
         return None, others
     broken = batch_problems(inputs)
     if not broken and exact_fit(inputs):
         broken = [_no_fit(inputs)]
     if broken:
-        fixes = _fixes(broken, inputs, source, trainer)
+        fixes = _fixes(broken, inputs, source)
         return None, [*(p._replace(fixes=fixes) for p in broken), *others]
-    cfg = config_of(inputs, trainer, source.workers)
+    cfg = source.trained(inputs)
     return cfg, _problems(cfg)
 
 
@@ -287,9 +286,7 @@ def _problems(cfg: Config) -> list[Problem]:
     return [_translated("E", values, problem) for problem in known_problems(cfg)]
 
 
-def _fixes(
-    broken: list[Problem], inputs: BatchInputs, source: SizesSource, trainer: Config
-) -> tuple[tuple[str, object], ...]:
+def _fixes(broken: list[Problem], inputs: BatchInputs, source: SizesSource) -> tuple[tuple[str, object], ...]:
     """Return those repairs that fit exactly and that `hmx train` accepts too."""
     tried = [pair for problem in broken for pair in problem.fixes]
 
@@ -297,8 +294,7 @@ def _fixes(
         changed = replace(inputs, **{field: value})  # type: ignore[arg-type]  # fixes of sizes are whole numbers
         if not is_exact(changed):
             return False
-        cfg = config_of(changed, trainer, source.workers)
-        return not any(SIZE_KEYS.intersection(p.values) for p in _problems(cfg))
+        return not any(SIZE_KEYS.intersection(p.values) for p in _problems(source.trained(changed)))
 
     return tuple(pair for pair in dict.fromkeys(tried) if runs(*pair))
 

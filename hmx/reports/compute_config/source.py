@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hmx.config.fields import FIELDS
-from hmx.config.schema import Config, EnvConfig
+from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
 from hmx.registry.algorithms import find_algorithm
@@ -16,7 +16,8 @@ from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import find_environment
 from hmx.registry.load import Loaded, load, read_file
 from hmx.registry.workers import worker_plan
-from hmx.reports.compute_config.trainer import inputs_of
+from hmx.reports.compute_config.inputs import BatchInputs
+from hmx.reports.compute_config.trainer import config_of, inputs_of
 from hmx.runs.memory_parts import Memory
 
 METTA = "metta"
@@ -43,10 +44,14 @@ class SizesSource:
     name: str
     inputs: Mapping[str, object]  # missing ones take their defaults
     trainer: Config | None  # configuration of `hmx train` that the inputs come from, if any
-    hypers: Config  # only its hyperparameters, environment and network count
+    hypers: Config  # the same, or only hyperparameters, environment and network
     workers: bool = False  # whether worker processes step the environments
     memory: Callable[[Config], Memory | None] | None = None  # of configurations of `hmx train`
     notes: tuple[str, ...] = ()
+
+    def trained(self, inputs: BatchInputs) -> Config:
+        """Return the configuration of `hmx train` with other inputs, see `config_of`."""
+        return config_of(inputs, self.hypers, self.workers)
 
 
 def read_source(
@@ -130,7 +135,7 @@ def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
     broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
     if SIZE_KEYS & broken:
         return SizesSource(name=name, inputs={}, trainer=cfg, hypers=cfg, notes=tuple(notes))
-    plan = worker_plan(cfg.env) if _has_workers(cfg) else None
+    plan = worker_plan(cfg.env) if _has_workers(cfg.env, cfg.reward) else None
     if plan is not None and not entry.simulators:  # it steps copies, all in one forward pass
         plan = plan._replace(num_groups=1)
     return SizesSource(
@@ -144,14 +149,14 @@ def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
     )
 
 
-def _has_workers(cfg: Config) -> bool:
+def _has_workers(cfg: EnvConfig, weights: RewardWeights) -> bool:
     """Return whether worker processes step the environment; code of a user that cannot be built has none."""
-    if (entry := find_environment(cfg.env.id)) is not None:
+    if (entry := find_environment(cfg.id)) is not None:
         return entry.stepped_by == "workers"
     from hmx.envs.registry import make_env  # imports JAX
 
     try:
-        return make_env(cfg.env, cfg.reward).spec.simulator is not None
+        return make_env(cfg, weights).spec.simulator is not None
     except HmxError:
         return False
 
