@@ -166,7 +166,7 @@ def test_wrong_arguments_are_reported_with_a_hint(hmx, words, message, hint):
     ("words", "hint"),
     [
         ("train --lr -1", "hint: --lr 0.0005\n"),
-        ("train --steps 1e3x", "hint: --steps 1000\n"),
+        ("train --steps 1e3x", "hint: --steps 4194304\n"),
         ("train --env ./afile", "hint: --env ./afile.py\n"),
         ("train --env corridr", "hint: --env corridor\n"),
         ("compare a b --level 0.9", "hint: hmx compare --help lists all options\n"),
