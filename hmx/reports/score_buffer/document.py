@@ -21,7 +21,7 @@ from hmx.render.blocks import (
     exact_table,
     facts,
 )
-from hmx.render.quantities import count, duration, number, percent, plus_minus, short
+from hmx.render.quantities import count, duration, number, percent, short
 from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, TopPosition, sentences
 from hmx.reports.score_buffer.pictures import picture
 from hmx.stats.ranks import Correlation, ranks
@@ -190,12 +190,12 @@ def _top(found: ScoreFindings) -> Table:
     )  # fmt: skip
     rows = tuple(
         Row((
-            str(row.slot), str(row.times), plus_minus(row.score, row.error), number(row.td_error), row.taken, row.best,
+            str(row.slot), str(row.times), number(row.score, 4), number(row.td_error), row.taken, row.best,
             _gap(row),
         ))
         for row in found.top
     )  # fmt: skip
-    note = "Scores with their standard errors; gap: mean return of the best alternative minus that of the action taken."
+    note = "gap: mean return of the best alternative minus that of the action taken."
     return Table(columns, rows, note=note)
 
 

@@ -15,7 +15,7 @@ from hmx.runs.buffers import Host
 from hmx.scoring import ScoreOptions
 from hmx.stats.ranks import Bin, Correlation
 
-SCHEMA = 2
+SCHEMA = 3
 
 LEAST_RELIABILITY = 0.8  # from here on the rank correlation with exact scores was at least 0.86 (docs/score-buffer.md)
 ROUGH_RELIABILITY = 0.5
@@ -155,7 +155,6 @@ class TopPosition(NamedTuple):
     birth: int
     times: int
     score: float
-    error: float | None
     td_error: float
     taken: str
     best: str  # of the alternatives

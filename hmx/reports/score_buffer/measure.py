@@ -82,7 +82,8 @@ def errors(columns: Columns, options: ScoreOptions) -> Host | None:
     """Compute the standard error of each score; None for a single rollout.
 
     The halves of the rollouts are independent, so half of their difference has the standard deviation of their mean.
-    An uncorrected score also has its bias.
+    An uncorrected score also has its bias. A single error has one degree of freedom and is mostly too small, so only
+    their mean over positions is reported.
     """
     if options.rollouts < 2:
         return None
@@ -210,11 +211,10 @@ def _top_positions(task: ScoreTask, columns: Columns) -> tuple[TopPosition, ...]
         if columns["score"][row] > 0.0:
             look = task.buffer.items[OBS][columns["index"][row]].tobytes() + columns["action"][row][0].tobytes()
             same.setdefault(look, []).append(row)
-    error = errors(columns, task.options)
-    return tuple(_top_position(task, columns, error, rows) for rows in [*same.values()][: task.request.top])
+    return tuple(_top_position(task, columns, rows) for rows in [*same.values()][: task.request.top])
 
 
-def _top_position(task: ScoreTask, columns: Columns, error: Host | None, rows: list[int]) -> TopPosition:
+def _top_position(task: ScoreTask, columns: Columns, rows: list[int]) -> TopPosition:
     env, row = task.agent.env, rows[0]
     mean = columns["mean"][row]
     action = columns["action"][row]
@@ -227,7 +227,6 @@ def _top_position(task: ScoreTask, columns: Columns, error: Host | None, rows: l
         birth=int(columns["birth"][row]),
         times=len(rows),
         score=float(columns["score"][row]),
-        error=None if error is None else float(error[row]),
         td_error=float(task.buffer.td_errors[slot]),
         taken=action_name(env.spec, action[0]),
         best=action_name(env.spec, action[best]),

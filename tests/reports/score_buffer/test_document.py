@@ -76,6 +76,14 @@ def test_page_shows_all_plots_and_positions() -> None:
     assert " ".join(str(x) for x in (0.5, 1, 0)) in text  # the observation of a game without a drawing
 
 
+def test_error_is_stated_for_all_positions_and_not_for_one() -> None:
+    # Half of the difference of two halves is a standard error with one degree of freedom: +- 1 covers 38 to 50 %.
+    found = made()
+    text = terminal(found)
+    assert "standard error  0.21" in text and "Most consequential" in text and "±" not in text
+    assert not any("error" in name and name != "td_error" for name in found.top[0]._fields)
+
+
 def test_unknown_values_are_shown_as_unknown() -> None:
     text = terminal(made(**UNKNOWN))
     assert "The reliability of the ranking is unknown." in text and "all values are equal, or all scores" in text
@@ -96,7 +104,7 @@ def test_csv_has_a_row_per_position() -> None:
 
 def test_json_leaves_out_the_columns() -> None:
     body = plain_object(made())
-    assert "columns" not in body and body["schema"] == 2
+    assert "columns" not in body and body["schema"] == 3
     assert set(body) == {field.name for field in dataclasses.fields(ScoreFindings)} - {"columns"}
 
 
