@@ -11,13 +11,15 @@ import numpy as np
 
 from hmx.play.simulator import Simulator
 from hmx.render.quantities import percent
-from hmx.reports.review.judge import Judge, gain_interval
+from hmx.reports.review.judge import Judge
 from hmx.runs.buffers import Host
 from hmx.scoring.rollouts import Returns, repeated, rollouts
+from hmx.stats.intervals import Interval, bounded_interval
 from hmx.types import Array, Key
 
 ROLLOUTS = 64  # of each of the two actions
 DEPTH = 64  # steps of a rollout, at most; the agent's value counts for the rest
+LEVEL = 0.99  # of the interval that "Sure" and "Doubtful" rest on, in each position
 
 
 class Continuations(NamedTuple):
@@ -35,8 +37,10 @@ Advisor = Callable[[Simulator], str]
 def make_advisor(judge: Judge) -> Advisor:
     """Return a function that compares the two most probable actions of a position by rollouts, in sentences.
 
-    Both actions have the same random numbers, and what the player cannot see is drawn again.
+    Both actions have the same random numbers, and what the player cannot see is drawn again. The rollouts of a position
+    may miss a rare reward, so the function remembers the largest difference that those of all positions have shown.
     """
+    largest = 0.0
 
     @jax.jit
     def play(state: object, actions: Array, key: Key) -> Returns:
@@ -46,6 +50,7 @@ def make_advisor(judge: Judge) -> Advisor:
         return rollouts(judge.env, judge.policy, judge.params, states, action, keys, judge.options, DEPTH)
 
     def advise(game: Simulator) -> str:
+        nonlocal largest
         frame = game.frame
         probs = frame.probs
         if probs is None or frame.outcome:
@@ -56,7 +61,9 @@ def make_advisor(judge: Judge) -> Advisor:
             return f"{names[0]} is the only action."
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(game.seed), frame.episode), frame.step)
         result = jax.device_get(play(game.seen()[0], jnp.array(best, jnp.int32), key))
-        return sentences([continuations(name, result, i) for i, name in enumerate(names)])
+        both = [continuations(name, result, i) for i, name in enumerate(names)]
+        largest = max(largest, float(np.abs(both[0].returns - both[1].returns).max()))
+        return sentences(both, largest)
 
     return advise
 
@@ -71,11 +78,18 @@ def continuations(name: str, result: Returns, number: int) -> Continuations:
     )
 
 
-def sentences(both: Sequence[Continuations]) -> str:
-    """Say which action is better and how sure that is, then how the rollouts of both end."""
+def sentences(both: Sequence[Continuations], largest: float) -> str:
+    """Say which action is better and how sure that is, then how the rollouts of both end.
+
+    Args:
+        both: the more probable action first.
+        largest: possible difference between their returns in a rollout.
+    """
     first, second = both
     gains = first.returns - second.returns
-    low, high = gain_interval(gains)
+    interval = bounded_interval(gains, Interval(-largest, largest), LEVEL)
+    assert interval is not None
+    low, high = interval
     gain = f"{abs(gains.mean()):.1f} in return ({min(abs(low), abs(high)):.1f} to {max(abs(low), abs(high)):.1f})"
     if low > 0:
         text = f"Sure: {first.name} is better than {second.name} by {gain}."

@@ -2,7 +2,18 @@
 
 from hmx.scoring.options import Candidates, ScoreOptions, candidates, env_steps
 from hmx.scoring.rollouts import Continuation, make_continuation
-from hmx.scoring.score import Outcomes, Positions, Scores, compare, divergence, make_scorer, play, q_gap, score
+from hmx.scoring.score import (
+    Outcomes,
+    Positions,
+    Scores,
+    compare,
+    divergence,
+    make_scorer,
+    own_keys,
+    play,
+    q_gap,
+    score,
+)
 
 __all__ = [
     "Candidates",
@@ -17,6 +28,7 @@ __all__ = [
     "env_steps",
     "make_continuation",
     "make_scorer",
+    "own_keys",
     "play",
     "q_gap",
     "score",

@@ -27,6 +27,7 @@ class Positions(NamedTuple):
     legal: Bool[Array, "S A num_actions"]
     taken: Int[Array, "S A"]  # legal
     id: UInt[Array, " S"]  # names the position and determines its random numbers, in any order of the positions
+    tried: Candidates | None = None  # actions to try; None: chosen by the options
 
 
 class Outcomes(NamedTuple):
@@ -89,7 +90,9 @@ def play(
     check_options(options, env.spec, policy.probs is not None, policy.value is not None)
     k_actions, k_rollouts = own_keys(key, positions.id)
     probs = policy.probs(params, positions.obs, positions.legal) if policy.probs and options.needs_probs else None
-    tried = candidates(options, env.spec, positions.taken, positions.legal, k_actions, probs)
+    tried = positions.tried
+    if tried is None:
+        tried = candidates(options, env.spec, positions.taken, positions.legal, k_actions, probs)
     num, actions, agents = tried.action.shape
     action, rollout = tried.action, jnp.arange(options.rollouts)
     streams = jnp.broadcast_to(rollout[None], (actions, options.rollouts))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         profile,
     )
     from hmx.stats.estimate import Estimate
-    from hmx.stats.intervals import Interval, mean_interval, median_interval, wilson
+    from hmx.stats.intervals import Interval, bounded_interval, mean_interval, median_interval, wilson
     from hmx.stats.sizes import detectable_improvement, fewest_runs, power, runs_needed
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "mean_interval",
     "median_interval",
     "wilson",
+    "bounded_interval",
     "power",
     "runs_needed",
     "detectable_improvement",

@@ -17,6 +17,10 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 
+_GAPS = -30.0, 30.0  # logarithms of the smallest and largest gap of `_lower_end`
+_BISECTIONS = 60
+_CENTRAL = 1e-3  # standard errors from the mean within which the approximation loses its digits
+
 
 class Interval(NamedTuple):
     """A confidence interval."""
@@ -86,6 +90,55 @@ def wilson(successes: int, trials: int, level: float = LEVEL) -> Interval | None
     half = z / scale * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
     # Rounding must not move an end past the observed rate.
     return Interval(max(0.0, min(center - half, rate)), min(1.0, max(center + half, rate)))
+
+
+def bounded_interval(values: Sequence[float] | Floats, bounds: Interval, level: float = LEVEL) -> Interval | None:
+    """Return an interval of the mean of independent values that lie between `bounds`, for any distribution of them.
+
+    Normal intervals are too short if a large value is too rare for the sample: without one in it, the sample does not
+    show its share in the mean. Here the lower end is that quantile of the weighted mean of the values and of the lower
+    bound, with weights uniform on the simplex, which has (1 - level) / 2 below it; the upper end is its mirror image
+    (Gaffke 2005; Learned-Miller and Thomas 2019, arXiv:1905.06208). For values at the two bounds this is the exact
+    interval of Clopper and Pearson (1934). For other values, coverage of at least `level` is a conjecture without a
+    known counterexample. None without values.
+
+    Raises:
+        ValueError: a value outside the bounds.
+    """
+    if not len(values):
+        return None
+    if min(values) < bounds.low or max(values) > bounds.high:
+        raise ValueError(f"values from {min(values)} to {max(values)} are not between {bounds.low} and {bounds.high}")
+    sample, tail = np.asarray(values, np.float64), (1 - level) / 2
+    low = bounds.low + _lower_end(sample - bounds.low, tail)
+    return Interval(low, bounds.high - _lower_end(bounds.high - sample, tail))
+
+
+def _lower_end(values: Floats, tail: float) -> float:
+    """Return the `tail` quantile of the weighted mean of 0 and of values of at least 0, by a saddlepoint approximation.
+
+    Uniform weights on the simplex are E_i / sum(E) with independent exponentials E_i, so the mean is below m if
+    sum(E_i (x_i - m)) < 0. Lugannani and Rice (1980) approximate the probability of that. The saddlepoint has a closed
+    form if a gap determines m instead of the reverse; m and the probability increase with the gap.
+    """
+    largest = float(values.max())
+    if not largest:
+        return 0.0
+    points = np.append(values / largest, 0.0)
+    low, high = _GAPS
+    center = 0.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        away = points + math.exp(middle)
+        center = float((points / away).sum() / (1 / away).sum())
+        root = math.sqrt(2 * max(float(np.log(away).sum()) - len(away) * math.log(center + math.exp(middle)), 0.0))
+        slope = math.sqrt(float(np.square((points - center) / away).sum()))
+        below = 0.5
+        if root > _CENTRAL:
+            density = math.exp(-root * root / 2) / math.sqrt(2 * math.pi)
+            below = math.erfc(root / math.sqrt(2)) / 2 + density * (1 / slope - 1 / root)
+        low, high = (middle, high) if below < tail else (low, middle)
+    return largest * center
 
 
 def t_quantile(p: float, dof: float) -> float:

@@ -4,6 +4,7 @@ import math
 import random
 import statistics
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,3 +121,37 @@ def test_bootstrap_is_reproducible():
     narrow, wide = stats.bootstrap(values, level=0.5), stats.bootstrap(values, level=0.99)
     assert 1.0 <= wide.low <= narrow.low <= narrow.high <= wide.high <= 100.0
     assert stats.bootstrap([1.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("successes", "low", "high"),  # Clopper and Pearson (1934), from the quantiles of beta distributions
+    [(0, 0.0, 0.3085), (1, 0.0025, 0.4450), (2, 0.0252, 0.5561), (5, 0.1871, 0.8129), (10, 0.6915, 1.0)],
+)
+def test_bounded_interval_of_two_outcomes_is_exact(successes: int, low: float, high: float) -> None:
+    values = [2.0] * (10 - successes) + [5.0] * successes
+    found = stats.bounded_interval(values, stats.Interval(2.0, 5.0))
+    assert found == pytest.approx((2 + 3 * low, 2 + 3 * high), abs=5e-3)
+
+
+@pytest.mark.parametrize("size", [5, 64])
+def test_bounded_interval_is_between_quantiles_of_random_weights(size: int) -> None:
+    draw = np.random.default_rng(0)
+    values = draw.pareto(2.0, size).clip(0.0, 20.0)
+    weights = draw.dirichlet(np.ones(size + 1), 100_000)
+    low = np.quantile(weights @ np.append(values, -1.0), 0.005)
+    high = np.quantile(weights @ np.append(values, 20.0), 0.995)
+    found = stats.bounded_interval(values, stats.Interval(-1.0, 20.0), 0.99)
+    assert found == pytest.approx((low, high), rel=0.03)
+
+
+def test_bounded_interval_holds_where_the_sample_misses_a_rare_value() -> None:
+    values = [1.0] * 128  # and -99 with a probability of 1 %: the mean is 0
+    low, high = stats.bounded_interval(values, stats.Interval(-99.0, 99.0), 0.99)
+    assert low < 0.0 < 1.0 < high
+
+
+def test_bounded_interval_without_values_or_spread_and_outside_the_bounds() -> None:
+    assert stats.bounded_interval([], stats.Interval(0.0, 1.0)) is None
+    assert stats.bounded_interval([3.0, 3.0], stats.Interval(3.0, 3.0)) == (3.0, 3.0)
+    with pytest.raises(ValueError, match="not between"):
+        stats.bounded_interval([0.5, 2.0], stats.Interval(0.0, 1.0))

@@ -20,7 +20,7 @@ class ReviewedAction:
     advised: bool  # the agent would have played it
     returns: float  # mean
     gain: float  # mean return minus that of the action played, with the same random numbers
-    gain_interval: Interval  # 99 %
+    gain_interval: Interval  # of the level of the decision
     wins: float | None  # share of rollouts won; None if the environment counts no wins
     wins_interval: Interval | None  # 95 %
 
@@ -31,10 +31,11 @@ class KeyDecision:
 
     step: int
     played: str
-    best: str  # the alternative with the highest mean return in the first rollouts
+    best: str  # the alternative with the highest mean return in earlier rollouts than those below
     advised: str  # by the agent
-    gain: float  # of the best alternative in the fresh rollouts
-    gain_interval: Interval  # 99 %
+    gain: float  # of the best alternative
+    gain_interval: Interval
+    level: float  # of each interval of a gain, so that those of all best alternatives of a game hold together with 95 %
     blunder: bool  # the whole interval is above 0
     actions: tuple[ReviewedAction, ...]
     state: Mapping[str, JsonValue]

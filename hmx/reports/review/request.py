@@ -20,7 +20,8 @@ class ReviewRequest:
     )  # fmt: skip
     screened: int = opt(16, "rollouts of every action of every decision, to find candidates", ge=2, le=10_000,
                         panel=_ROLLOUTS)  # fmt: skip
-    confirmed: int = opt(128, "fresh rollouts of every action of the candidates", ge=2, le=100_000, panel=_ROLLOUTS)
+    confirmed: int = opt(192, "fresh rollouts of every action of the decisions shown, and a sixth of it for candidates",
+                         ge=2, le=100_000, panel=_ROLLOUTS)  # fmt: skip
     depth: int = opt(64, "steps of a rollout, at most; the agent's value counts for the rest", ge=1, le=1_000_000,
                      panel=_ROLLOUTS)  # fmt: skip
     seed: int = opt(0, "seed of the games and of the rollouts", ge=0, le=MAX_SEED, panel=_ROLLOUTS)

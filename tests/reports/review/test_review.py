@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from lake_values import GAMMA, transitions
+from review_errors import Draw, measure, normal, rare
 
 from hmx.config.schema import EnvConfig
 from hmx.envs.small.corridor import make_corridor
@@ -106,6 +109,30 @@ def test_blunder_in_the_corridor_is_found_and_right_moves_are_not_blunders() -> 
     decisions = judge_game(judge, program, positions, request)
     assert (decisions[0].step, decisions[0].blunder, decisions[0].best) == (1, True, env.spec.action_names[1])
     assert decisions[0].advised == env.spec.action_names[1]
+
+
+@pytest.mark.parametrize("draw", [normal, rare(0.01), rare(0.03)], ids=["normal", "wins of 1 %", "wins of 3 %"])
+def test_fewer_than_5_percent_of_games_without_a_blunder_have_one(draw: Draw) -> None:
+    found = measure(draw, 0.0, 20)
+    assert found.false < 0.05 and found.outside < 0.05
+    if draw is normal:
+        assert abs(found.bias) < 0.04  # the standard error is sqrt(2 / 192 rollouts / 60 decisions) = 0.013
+
+
+@pytest.mark.parametrize(("draw", "gain"), [(normal, 1.5), (rare(0.01), 8.0), (rare(0.03), 16.0)])
+def test_large_gain_is_found(draw: Draw, gain: float) -> None:
+    assert measure(draw, gain, 10).found >= 0.9
+
+
+def test_all_rollouts_of_a_decision_try_the_same_alternatives() -> None:
+    judge = lake_judge()
+    judge = judge._replace(
+        options=dataclasses.replace(judge.options, actions="sampled", num_actions=1, rollouts=2, horizon=2)
+    )
+    request = ReviewRequest(screened=2, confirmed=32, depth=2)
+    (game,) = play_games(judge, 1, seed=1)
+    decisions = judge_game(judge, compile_program(judge), game.positions, request)
+    assert [len(decision.actions) for decision in decisions] == [2, 2, 2]
 
 
 def review(*decisions: KeyDecision) -> ReviewFindings:
