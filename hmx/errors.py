@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,6 +37,31 @@ class HmxError(Exception):
         self.message = message
         self.hint = hint
         self.exit_code = exit_code
+
+
+class Unavailable(UserWarning):
+    """A warning of an estimate or a cache that failed."""
+
+
+class optional(contextlib.AbstractContextManager[None]):
+    """Turn an error of the block into a warning, and continue after the block.
+
+    It surrounds estimates and caches, which no run needs, and which call functions that JAX does not promise. An
+    `HmxError` is raised as it is.
+
+    Args:
+        doing: what the block does, as in "estimate the memory of an update".
+    """
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, HmxError):
+            return False
+        text = f"cannot {self._doing}; continuing without it: {type(error).__name__}: {one_line(error)}"
+        warnings.warn(text, Unavailable, stacklevel=2)
+        return True
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

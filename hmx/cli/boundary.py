@@ -13,7 +13,8 @@ import shutil
 import signal
 import sys
 import sysconfig
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from hmx.config.textfile import printable, quoted
-from hmx.errors import ExitCode, HmxError, nearest, one_line
+from hmx.errors import ExitCode, HmxError, Unavailable, nearest, one_line
 from hmx.registry import user_code
 
 # Hints for file errors that reach the boundary without a message of their own.
@@ -106,7 +107,7 @@ class Boundary(CommandGroup):
         debug, trust, changed = (switch in given[:end] for switch in switches)
 
         def run() -> Any:
-            with user_code.trusting(trust, changed):
+            with _failed_estimates_said(), user_code.trusting(trust, changed):
                 return super(Boundary, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
 
         if not standalone_mode:
@@ -212,6 +213,26 @@ def say(kind: str, message: str, hint: str = "") -> None:
             console.print()
             hint = pasteable(_findable(printable(hint)))
             console.print(Text.assemble(("hint: ", "bold cyan"), hint), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _failed_estimates_said() -> Iterator[None]:
+    """Write warnings of estimates and caches that failed, each once, as `say` does; Python shows all others."""
+    module: Any = warnings
+    show, said = warnings.showwarning, set[str]()
+
+    def shown(message: Warning | str, category: type[Warning], *more: Any) -> None:
+        if not issubclass(category, Unavailable):
+            show(message, category, *more)
+        elif str(message) not in said:
+            said.add(str(message))
+            say("warning", str(message))
+
+    module.showwarning = shown
+    try:
+        yield
+    finally:
+        module.showwarning = show
 
 
 def pasteable(text: str) -> str:

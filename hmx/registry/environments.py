@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from hmx.config.problem import Problem
 from hmx.config.references import is_reference, parse
 from hmx.config.schema import ENV_IDS, Config, EnvConfig, RewardWeights
+from hmx.errors import optional
 from hmx.registry.importing import imported
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import owners, registered
@@ -173,8 +174,11 @@ def step_limit(cfg: EnvConfig) -> int:
 @cache
 def stored_sizes() -> Mapping[str, Sizes]:
     """Return the sizes of the built-in environments and of SMAX with default options; `make docs` writes them."""
-    rows = json.loads(files("hmx.registry").joinpath("sizes.json").read_text(encoding="utf-8"))
-    return MappingProxyType({name: Sizes(**row) for name, row in rows.items()})
+    sizes: dict[str, Sizes] = {}
+    with optional("read the stored sizes of environments"):
+        rows = json.loads(files("hmx.registry").joinpath("sizes.json").read_text(encoding="utf-8"))
+        sizes = {name: Sizes(**row) for name, row in rows.items()}
+    return MappingProxyType(sizes)
 
 
 def known_sizes(cfg: EnvConfig) -> Sizes | None:

@@ -38,12 +38,12 @@ class EnvironmentRow:
 def list_environments() -> list[EnvironmentRow]:
     """Return all environments that can be named, without building any."""
     stored = stored_sizes()
-    rows = [_sized(name, "built in", stored[name]) for name in ENV_IDS]
+    rows = [_sized(name, "built in", stored.get(name)) for name in ENV_IDS]
     for extra, package in EXTRAS.items():
         installed = importlib.util.find_spec(package) is not None
         missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
         known = [f"{extra}/{name}" for name in names_in(extra)]
-        rows += [_sized(name, origin, stored[name], missing) for name in known]
+        rows += [_sized(name, origin, stored.get(name), missing) for name in known]
         if not known:
             rows.append(EnvironmentRow(id=f"{extra}/NAME", origin=origin, missing=missing))
     for point in registered("env.id"):
@@ -54,7 +54,9 @@ def list_environments() -> list[EnvironmentRow]:
     return rows
 
 
-def _sized(env_id: str, origin: str, sizes: Sizes, missing: str = "") -> EnvironmentRow:
+def _sized(env_id: str, origin: str, sizes: Sizes | None, missing: str = "") -> EnvironmentRow:
+    if sizes is None:
+        return EnvironmentRow(id=env_id, origin=origin, missing=missing)
     return EnvironmentRow(
         id=env_id, origin=origin, observation=sizes.features, actions=sizes.num_actions, action_dim=sizes.action_dim,
         agents=sizes.num_agents, state_bytes=sizes.state_bytes, missing=missing,

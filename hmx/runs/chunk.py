@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from hmx.algos.types import Algorithm, TrainState, tree_where
 from hmx.config.schema import OnNonFinite, RunConfig
+from hmx.errors import optional
 from hmx.records.plain import JsonValue
 from hmx.runs.devices import on_devices, shardings
 from hmx.runs.peak_bytes import peak_bytes
@@ -95,21 +96,34 @@ def compile_chunk(
     shapes = chunk_shapes(algorithm, state, length)
     if mesh is not None:
         programs = None  # stored programs are for one device
-    program = None if programs is None else programs.find(PROGRAM, *shapes)
-    if program is None:
+    stored = None if programs is None else _stored_chunk(programs, shapes, length, num_seeds)
+    if stored is None:
         chunk, function = _chunk_function(algorithm, state, length, num_seeds, on_nonfinite, mesh)
         with on_devices(mesh), key_checks(num_seeds):
-            traced = function.trace(*shapes)
+            traced, program = function.trace(*shapes), None
             if programs is not None:
                 facts = _facts(chunk, traced, len(jax.tree.leaves(state)))
                 program = programs.add(PROGRAM, function, *shapes, facts=facts)
-            lowered = traced.lower() if program is None else program.lower(*shapes, donate=[0])
+            lowered = None if program is None else program.lower(*shapes, donate=[0])
+            lowered = traced.lower() if lowered is None else lowered
     else:
-        chunk = _chunk_of(program.facts, length, num_seeds)
-        lowered = program.lower(*shapes, donate=[0])
+        chunk, lowered = stored
     chunk.call = compiled = interruptible(lowered.compile)
     chunk.memory_bytes = memory_bytes_of(compiled)
     return chunk
+
+
+def _stored_chunk(
+    programs: LoweredPrograms, shapes: tuple[Any, ...], length: int, num_seeds: int
+) -> tuple[Chunk, jax.stages.Lowered] | None:
+    """Return a stored chunk, which is not compiled yet; None without an entry that can be used."""
+    program = programs.find(PROGRAM, *shapes)
+    lowered = None if program is None else program.lower(*shapes, donate=[0])
+    if program is None or lowered is None:
+        return None
+    with optional("read the facts of a stored program"):
+        return _chunk_of(program.facts, length, num_seeds), lowered
+    return None
 
 
 def chunk_shapes(algorithm: Algorithm, state: TrainState, length: int) -> tuple[Any, ...]:
@@ -123,8 +137,20 @@ def _facts(chunk: Chunk, traced: jax.stages.Traced, num_leaves: int) -> dict[str
     return {
         "rows": [[row.name, row.kind.__name__, row.start, row.width] for row in chunk.rows],
         "parameters": list(chunk.parameters),
-        UPDATE_BYTES: peak_bytes(traced.jaxpr, 0, num_leaves),
+        UPDATE_BYTES: update_bytes(traced, num_leaves),
     }
+
+
+def update_bytes(traced: jax.stages.Traced, num_leaves: int) -> int | None:
+    """Estimate the bytes that an update holds in addition to the state before it; None if that fails.
+
+    Args:
+        traced: updates as `trace_chunk` returns them.
+        num_leaves: arrays of the state.
+    """
+    with optional("estimate the memory of an update"):
+        return peak_bytes(traced.jaxpr, 0, num_leaves)
+    return None
 
 
 def _chunk_of(facts: Mapping[str, Any], length: int, num_seeds: int) -> Chunk:
@@ -225,12 +251,13 @@ def make_judge(
 
 
 def memory_bytes_of(compiled: jax.stages.Compiled) -> int:
-    """Return the bytes of arguments, results and everything between; 0 where the backend does not say."""
-    sizes = compiled.memory_analysis()
-    if sizes is None:
-        return 0
-    total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
-    return int(total - sizes.alias_size_in_bytes)
+    """Return the bytes of arguments, results and everything between; 0 if they are unknown."""
+    with optional("read the memory of a compiled program"):
+        sizes = compiled.memory_analysis()
+        if sizes is not None:
+            total = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+            return int(total - sizes.alias_size_in_bytes)
+    return 0
 
 
 def key_checks(num_seeds: int) -> contextlib.AbstractContextManager[object]:

@@ -11,6 +11,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import jax.monitoring
 from hmx.config import codec
 from hmx.config.files import read_plain
 from hmx.config.schema import Config
-from hmx.errors import HmxError
+from hmx.errors import HmxError, one_line, optional
 from hmx.records import atomic
 from hmx.runs.lowered import SUFFIX
 from hmx.runs.sinks import Sink
@@ -34,8 +35,6 @@ TIMES = "hmx-times.json"
 _KEPT = 200  # times in that file
 _CACHE = "/jax/compilation_cache/cache_"
 _SCHEDULER = "xla_cpu_scheduler_type"  # JAX does not promise that XLA has this option
-_events: Counter[str] = Counter()
-jax.monitoring.register_event_listener(lambda event, **more: _events.update([event]))
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
@@ -56,18 +55,20 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 def enable_cache(environ: Mapping[str, str] | None = None) -> str | None:
     """Enable the cache, unless the process has one already; return a warning if that fails."""
     config: Any = jax.config
-    if config.jax_compilation_cache_dir:
-        return None
     try:
+        if config.jax_compilation_cache_dir:
+            return None
         folder = cache_folder(environ) / processor()
         folder.mkdir(parents=True, exist_ok=True)
         trim(folder.parent)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"no permission to write {folder}")
+        config.update("jax_compilation_cache_dir", str(folder))
+        config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     except (OSError, RuntimeError) as error:
         return f"cannot cache compiled programs: {error}; set HMX_CACHE_DIR to another folder"
-    config.update("jax_compilation_cache_dir", str(folder))
-    config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    except Exception as error:  # another version of JAX may have other settings
+        return f"cannot cache compiled programs: {type(error).__name__}: {one_line(error)}"
     return None
 
 
@@ -94,9 +95,9 @@ def compile_for_one_call(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
     """
     fewer: dict[str, bool | str] = {"xla_backend_optimization_level": "0"}
     fewest = fewer | {"xla_cpu_use_fusion_emitters": False}
-    # JAX does not promise these options of XLA. A version that lacks one refuses it at once.
+    # JAX does not promise these options of XLA. A version that lacks one refuses it at once, by errors of any kind.
     for options in (fewest, fewer) if jax.default_backend() == "cpu" else ():
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
+        with contextlib.suppress(Exception):
             return lowered.compile(options)
     return lowered.compile()
 
@@ -106,7 +107,7 @@ def run_in_calling_thread() -> None:
 
     By default another thread runs them. Waking it costs more than a program that takes microseconds.
     """
-    with contextlib.suppress(AttributeError):  # JAX does not promise this option
+    with contextlib.suppress(Exception):  # JAX does not promise this option
         jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
@@ -121,9 +122,18 @@ def small_program_options() -> dict[str, bool | str]:
     options: dict[str, bool | str] = {_SCHEDULER: "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
     try:
         jax.jit(lambda: 0).lower().compile(options)
-    except jax.errors.JaxRuntimeError:
+    except Exception:  # of any kind, as JAX does not promise the option
         return {}
     return options
+
+
+@cache
+def _events() -> Counter[str]:
+    """Count the events of JAX, from the first call on; no events where JAX does not report them."""
+    events: Counter[str] = Counter()
+    with optional("count the programs that come from the cache"):
+        jax.monitoring.register_event_listener(lambda event, **more: events.update([event]))
+    return events
 
 
 class CompileTimer:
@@ -145,7 +155,7 @@ class CompileTimer:
         self._similar = f"{what} {cfg.env.id} {cfg.algo.name} {jax.default_backend()} {jax.__version__} {flags}"
         data = {name: part for name, part in codec.to_dict(cfg).items() if name != "run"}
         self._same = codec.sha256([self._similar, data, [str(size) for size in sizes]])
-        self._before, self._begun = Counter(_events), time.monotonic()
+        self._before, self._begun = Counter(_events()), time.monotonic()
         times = self._read()
         seconds, program = times.get(self._same), ""
         if seconds is None:
@@ -158,12 +168,12 @@ class CompileTimer:
         """Store the duration; do nothing if it cannot be written."""
         if self._file is None:
             return
-        seconds, new = time.monotonic() - self._begun, _events - self._before
+        seconds, new = time.monotonic() - self._begun, _events() - self._before
         found = {self._same: seconds}
         if new[f"{_CACHE}misses"] or not new[f"{_CACHE}hits"]:
             found = {self._same: 0.0, self._similar: seconds}  # 0: not loaded from the cache yet
         kept = {key: value for key, value in self._read().items() if key not in found} | found
-        with contextlib.suppress(OSError):
+        with optional("store how long compiling took"):
             atomic.write_text(self._file, json.dumps(dict(list(kept.items())[-_KEPT:])))
 
     def _read(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, optional
 from hmx.simulators.branches import naming_failures
 
 _KEPT = "Existing checkpoints are intact: `hmx resume` continues from the newest"
@@ -44,13 +44,14 @@ def free_memory() -> int | None:
     On a CPU these are the available bytes according to the kernel, or those left to the control group of this process.
     """
     device = jax.local_devices()[0]
-    if device.platform == "cpu":
-        found = [size for size in (_available(), _left_to_group()) if size is not None]
-        return min(found, default=None)
-    stats = device.memory_stats() or {}
-    if "bytes_limit" not in stats:
-        return None
-    return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    with optional("measure the free memory"):
+        if device.platform == "cpu":
+            found = [size for size in (_available(), _left_to_group()) if size is not None]
+            return min(found, default=None)
+        stats = device.memory_stats() or {}
+        if "bytes_limit" in stats:
+            return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+    return None
 
 
 def _available() -> int | None:

@@ -146,7 +146,8 @@ def compile_init(
     init, program = _init_function(algorithm, num_seeds), None
     if programs is not None:
         program = programs.find(INIT, keys) or programs.add(INIT, init, keys)
-    return compile_for_one_call(init.lower(keys) if program is None else program.lower(keys))
+    lowered = None if program is None else program.lower(keys)
+    return compile_for_one_call(init.lower(keys) if lowered is None else lowered)
 
 
 def abstract_state(

@@ -7,7 +7,6 @@ setting of JAX leads to another entry. An entry that is missing, damaged or of a
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -26,7 +25,7 @@ import hmx.rl
 from hmx.config import codec
 from hmx.config.files import read_plain
 from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS
-from hmx.errors import HmxError
+from hmx.errors import HmxError, optional
 from hmx.records import atomic
 from hmx.records.meta import versions
 from hmx.records.plain import JsonValue
@@ -53,17 +52,22 @@ class LoweredProgram(NamedTuple):
     results: Any  # tree of `jax.ShapeDtypeStruct`
     facts: Facts
 
-    def lower(self, *args: Tree, donate: Sequence[int] = ()) -> jax.stages.Lowered:
-        """Lower it for arguments, or their shapes; the program consumes the arguments in `donate`."""
+    def lower(self, *args: Tree, donate: Sequence[int] = ()) -> jax.stages.Lowered | None:
+        """Lower it for arguments, or their shapes; the program consumes the arguments in `donate`.
+
+        The result is None if this version of JAX cannot: the caller traces the program again.
+        """
         structure = jax.tree.structure(self.results)
-        call: Any = self._exported(args).call
+        with optional("use a stored program"):
+            call: Any = self._exported(args).call
 
-        def run(*given: Tree) -> Tree:
-            return jax.tree.unflatten(structure, call(*jax.tree.leaves(given)))
+            def run(*given: Tree) -> Tree:
+                return jax.tree.unflatten(structure, call(*jax.tree.leaves(given)))
 
-        debug_key_reuse: Any = jax.debug_key_reuse
-        with debug_key_reuse(False):  # keys were checked when the program was traced
-            return jax.jit(run, donate_argnums=tuple(donate)).lower(*args)
+            debug_key_reuse: Any = jax.debug_key_reuse
+            with debug_key_reuse(False):  # keys were checked when the program was traced
+                return jax.jit(run, donate_argnums=tuple(donate)).lower(*args)
+        return None
 
     def _exported(self, args: Tree) -> jax.export.Exported:
         """Return the program as `jax.export` takes it.
@@ -96,19 +100,25 @@ class LoweredPrograms:
 
     def find(self, name: str, *args: Tree) -> LoweredProgram | None:
         """Return the program of that name for arguments, or shapes, like these; None without an intact entry."""
-        digest = self._digest(name, args)
-        try:
-            checksum, _, content = read_plain(self._path(name, digest), _MAX_BYTES).partition(b"\n")
-            head, _, packed = content.partition(b"\n")
-            if checksum.decode() != hashlib.sha256(content).hexdigest():
+        with optional("look for a stored program"):
+            digest = self._digest(name, args)
+            try:
+                return self._read(self._path(name, digest), digest)
+            except _UNREADABLE:
                 return None
-            entry = json.loads(head)
-            results = _shapes_from(entry["results"])
-            code = zlib.decompressobj().decompress(packed, _MAX_BYTES)
-            intact = LoweredProgram(code, tuple(entry["kept"]), results, entry["facts"])
-            return intact if entry["key"] == digest else None
-        except _UNREADABLE:
+        return None
+
+    def _read(self, path: Path, digest: str) -> LoweredProgram | None:
+        """Return the program of an entry; None, or an error of `_UNREADABLE`, if it is not intact."""
+        checksum, _, content = read_plain(path, _MAX_BYTES).partition(b"\n")
+        head, _, packed = content.partition(b"\n")
+        if checksum.decode() != hashlib.sha256(content).hexdigest():
             return None
+        entry = json.loads(head)
+        results = _shapes_from(entry["results"])
+        code = zlib.decompressobj().decompress(packed, _MAX_BYTES)
+        intact = LoweredProgram(code, tuple(entry["kept"]), results, entry["facts"])
+        return intact if entry["key"] == digest else None
 
     def add(self, name: str, jitted: Function, *args: Tree, facts: Facts | None = None) -> LoweredProgram | None:
         """Lower a function of `jax.jit`, and store it for arguments, or shapes, like these.
@@ -116,30 +126,20 @@ class LoweredPrograms:
         The result is that of `find`, also where the entry cannot be written. It is None if the program cannot be
         stored: if it has side effects or uses several devices, or if its results are not plain tuples and dicts.
         """
-        shapes: Any = jax.tree.map(_shape_of, args)
-        function: Any = jitted
-        try:
-            exported = jax.export.export(function)(*shapes)
-            leaves = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.out_avals]
-            results = jax.tree.unflatten(exported.out_tree, leaves)
-            described = _described(results)
-            structure: Any = exported.out_tree
-            if jax.tree.structure(_shapes_from(described)) != structure:
-                return None
-        except (ValueError, TypeError, AttributeError, NotImplementedError):
-            return None
-        if exported.nr_devices != 1 or exported.ordered_effects or exported.unordered_effects:
-            return None
-        program = LoweredProgram(
-            exported.mlir_module_serialized, exported.module_kept_var_idx, results, dict(facts or {})
-        )
-        digest = self._digest(name, args)
+        program = None
+        with optional("store a program"):
+            program = _exported(jitted, args, facts or {})
+            if program is not None:
+                self._write(name, args, program)
+        return program
+
+    def _write(self, name: str, args: Tree, program: LoweredProgram) -> None:
+        """Write an entry; an OSError if that fails."""
+        digest, described = self._digest(name, args), _described(program.results)
         head = json.dumps({"key": digest, "kept": program.kept, "results": described, "facts": program.facts})
         content = head.encode() + b"\n" + zlib.compress(program.code, 1)
         checksum = hashlib.sha256(content).hexdigest().encode()
-        with contextlib.suppress(OSError):
-            atomic.write_bytes(self._path(name, digest), checksum + b"\n" + content)
-        return program
+        atomic.write_bytes(self._path(name, digest), checksum + b"\n" + content)
 
     def reuse(self, name: str, jitted: Function, donate: Sequence[int] = ()) -> Function:
         """Return a function of `jax.jit` that takes its programs from here; it consumes the arguments in `donate`."""
@@ -149,7 +149,8 @@ class LoweredPrograms:
             kind = (jax.tree.structure(args), tuple(map(_form, jax.tree.leaves(args))))
             if kind not in compiled:
                 program = self.find(name, *args) or self.add(name, jitted, *args)
-                compiled[kind] = jitted if program is None else program.lower(*args, donate=donate).compile()
+                lowered = None if program is None else program.lower(*args, donate=donate)
+                compiled[kind] = jitted if lowered is None else lowered.compile()
             return compiled[kind](*args)
 
         return call
@@ -178,9 +179,30 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
     if os.environ.get(WANTED) != "1" or not folder or own or jax.process_count() > 1:
         return None
     ordered = [sorted(part) if isinstance(part, frozenset) else part for part in key]
-    with contextlib.suppress(OSError):  # the text of hmx cannot be read
+    with optional("look for stored programs"):
         return LoweredPrograms(Path(folder), _surroundings(), *ordered)
     return None
+
+
+def _exported(jitted: Function, args: Tree, facts: Facts) -> LoweredProgram | None:
+    """Lower a function of `jax.jit` for arguments, or shapes, like these; None if `add` cannot store it."""
+    function: Any = jitted
+    shapes: Any = jax.tree.map(_shape_of, args)
+    try:
+        exported = jax.export.export(function)(*shapes)
+    except (ValueError, NotImplementedError):
+        return None
+    leaves = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in exported.out_avals]
+    structure: Any = exported.out_tree
+    results = jax.tree.unflatten(structure, leaves)
+    if exported.nr_devices != 1 or exported.ordered_effects or exported.unordered_effects:
+        return None
+    try:
+        same = jax.tree.structure(_shapes_from(_described(results))) == structure
+    except (ValueError, TypeError, AttributeError):
+        return None
+    code, kept = exported.mlir_module_serialized, exported.module_kept_var_idx
+    return LoweredProgram(code, kept, results, dict(facts)) if same else None
 
 
 @cache

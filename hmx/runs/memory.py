@@ -13,14 +13,13 @@ import jax
 from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.envs.registry import sizes_of
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, optional
 from hmx.registry.check import problems
-from hmx.runs.chunk import PROGRAM, UPDATE_BYTES, chunk_shapes, trace_chunk
+from hmx.runs.chunk import PROGRAM, UPDATE_BYTES, chunk_shapes, trace_chunk, update_bytes
 from hmx.runs.device_memory import free_memory
 from hmx.runs.devices import make_mesh, shardings
 from hmx.runs.hosted import trace_hosted
 from hmx.runs.memory_parts import UNCERTAINTY, Memory, MemoryPart, add_up, largest_fit
-from hmx.runs.peak_bytes import peak_bytes
 from hmx.runs.session import Session, make_session, state_bytes
 
 _SMALL = 1024  # bytes; smaller parts of the state are counted with the parameters
@@ -29,14 +28,16 @@ _SMALL = 1024  # bytes; smaller parts of the state are counted with the paramete
 def run_memory(session: Session) -> Memory | None:
     """Return the memory of a run during an update, over all its seeds and devices.
 
-    The result is None if the run is too large to be traced.
+    The result is None if the run is too large to be traced, or if the estimate fails.
     """
     update = _update_bytes(session)
     if update is None:
         return None
     label, when = "rollout, gradients, activations", "at the peak of an update"
-    parts = [*_kept(session), MemoryPart("update_bytes", label, update, when, exact=False)]
-    return add_up(parts, _parameters(session))
+    with optional("estimate the memory of the state"):
+        parts = [*_kept(session), MemoryPart("update_bytes", label, update, when, exact=False)]
+        return add_up(parts, _parameters(session))
+    return None
 
 
 def fits(session: Session) -> bool:
@@ -115,14 +116,14 @@ def _parameters(session: Session) -> int:
 
 
 def _update_bytes(session: Session) -> int | None:
-    """Return the bytes that an update holds in addition to the state before it; None if it cannot be traced."""
+    """Return the bytes that an update holds in addition to the state before it; None if they are unknown."""
     cfg, algorithm, abstract = session.cfg, session.algorithm, session.abstract
     run = cfg.run
     length = session.sizes.updates_per_chunk
     if session.lowered is not None:
         known = session.lowered.find(PROGRAM, *chunk_shapes(algorithm, abstract, length))
-        if known is not None:
-            return int(str(known.facts[UPDATE_BYTES]))
+        if known is not None and isinstance(size := known.facts.get(UPDATE_BYTES), int):
+            return size
     try:
         if session.env.spec.simulator is None:
             _, traced = trace_chunk(algorithm, abstract, length, run.num_seeds, run.on_nonfinite)
@@ -130,20 +131,21 @@ def _update_bytes(session: Session) -> int | None:
             _, traced = trace_hosted(algorithm, session.env.spec, abstract, cfg.algo.num_steps, run.on_nonfinite)
     except OverflowError:  # an array has more elements than 32-bit indices count
         return None
-    return peak_bytes(traced.jaxpr, 0, len(jax.tree.leaves(session.abstract)))
+    return update_bytes(traced, len(jax.tree.leaves(session.abstract)))
 
 
 def _least_bytes(session: Session, enough: int) -> int:
     """Return the lowest estimate of the bytes on each device; only those of the state if these exceed `enough`.
 
-    Devices of a CPU share one memory; others share the environments.
+    Devices of a CPU share one memory; others share the environments. Bytes that are unknown count as 0.
     """
     mesh = None if jax.local_devices()[0].platform == "cpu" else session.mesh
-    kept, devices = state_bytes(session.abstract), 1
-    if mesh is not None:
-        devices = mesh.size
-        places = shardings(mesh, session.algorithm, session.abstract, session.cfg.run.num_seeds)
-        kept = state_bytes(jax.tree.map(_on_one_device, session.abstract, places))
+    kept, devices = 0, 1 if mesh is None else mesh.size
+    with optional("estimate the memory of the state"):
+        kept = state_bytes(session.abstract)
+        if mesh is not None:
+            places = shardings(mesh, session.algorithm, session.abstract, session.cfg.run.num_seeds)
+            kept = state_bytes(jax.tree.map(_on_one_device, session.abstract, places))
     return kept if kept > enough else kept + (_update_bytes(session) or 0) // UNCERTAINTY // devices
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
-from jax.interpreters.partial_eval import dce_jaxpr
+if TYPE_CHECKING:
+    from jax.extend.core import ClosedJaxpr, Jaxpr
 
 _LOOPS = frozenset({"scan", "while", "cond"})
 _UPDATES = frozenset({"dynamic_update_slice", "sort", *(f"scatter{kind}" for kind in ("", "-add", "_add", "_mul"))})
@@ -60,6 +60,8 @@ def peak_bytes(program: ClosedJaxpr, first: int = 0, number: int = 0) -> int:
 
     `number` arguments from `first` may be overwritten.
     """
+    from jax.interpreters.partial_eval import dce_jaxpr  # not promised by JAX: only an estimate may fail without it
+
     jaxpr, _ = dce_jaxpr(program.jaxpr, [True] * len(program.jaxpr.outvars), instantiate=True)
     arguments = [_Buffer(_size(variable)) for variable in jaxpr.invars]
     constants = [_Buffer(_size(variable)) for variable in jaxpr.constvars]
@@ -120,6 +122,7 @@ def carry_of(params: dict[str, Any]) -> tuple[int, int]:
 
 def _flatten(jaxpr: Jaxpr, known: dict[Any, _Buffer], steps: list[_Step]) -> list[_Buffer | None]:
     """Append the steps of a program, those of the functions that it calls included; return its results."""
+    from jax.extend.core import ClosedJaxpr, Literal
 
     def read(atom: Any) -> _Buffer | None:
         return None if isinstance(atom, Literal) else known[atom]

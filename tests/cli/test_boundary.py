@@ -184,3 +184,22 @@ def test_help_of_a_command_and_settings_of_a_preset_are_shown(hmx: Any) -> None:
     assert 'id = "corridor"' in hmx("presets", "tiny").stdout
     values = json.loads(hmx("presets", "tiny", "--json").stdout)["values"]
     assert values["env.id"] == "corridor" and values["algo.num_steps"] == 16
+
+
+@pytest.mark.filterwarnings("always::hmx.errors.Unavailable")
+def test_a_run_whose_memory_cannot_be_estimated_is_planned_and_trained(hmx: Any, monkeypatch: Any) -> None:
+    def gone(*given: Any) -> Any:
+        raise AttributeError("no such part of JAX")
+
+    for place in ("hmx.runs.chunk.peak_bytes", "jax.stages.Compiled.memory_analysis"):
+        monkeypatch.setattr(place, gone)
+    estimate = "warning: cannot estimate the memory of an update; continuing without it: AttributeError: no such part"
+    words = ("train", "--preset", "tiny", "--steps", "256", "--set", "run.eval_episodes=0")
+    planned = hmx(*words, "--dry-run", "--json")
+    assert planned.exit_code == 0, planned.output
+    assert json.loads(planned.stdout)["memory"] is None
+    assert planned.stderr.count(estimate) == 1
+    trained = hmx(*words, "--name", "first")
+    assert trained.exit_code == 0, trained.output
+    shown = " ".join(trained.stderr.split())
+    assert shown.count(estimate) == 1 and shown.count("cannot read the memory of a compiled program") == 1

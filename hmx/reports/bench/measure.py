@@ -20,9 +20,10 @@ from hmx.algos.search import SearchAct, make_act, simulations_of
 from hmx.algos.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
+from hmx.errors import optional
 from hmx.records.jsonl import MetricsWriter
 from hmx.reports.bench.findings import Compilation, PhaseName, StepWork, step_work
-from hmx.reports.bench.program_work import ProgramWork, count_work, heaviest, lightest
+from hmx.reports.bench.program_work import Branch, ProgramWork, count_work, heaviest, lightest
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk, reduce_row
 from hmx.runs.loop import init_state, seed_state
@@ -99,14 +100,23 @@ def compiled(build: Callable[[], T]) -> tuple[T, Compilation]:
     def listen(event: str, duration_secs: float, **_: str | int) -> None:
         saved.extend([duration_secs] if event == _SAVED else [])
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
+    with optional("find out whether a program came from the cache"):
+        jax.monitoring.register_event_duration_secs_listener(listen)
     try:
         begun = time.perf_counter()
         program = interruptible(build)
         waited = time.perf_counter() - begun
     finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+        with optional("find out whether a program came from the cache"):
+            jax.monitoring.unregister_event_duration_listener(listen)
     return program, Compilation(waited + sum(saved), waited, bool(saved))
+
+
+def _work_of(program: object, branch: Branch = heaviest) -> ProgramWork:
+    """Count the work of a compiled program; none if its text cannot be read."""
+    with optional("count the operations of a compiled program"):
+        return count_work((program.as_text() if isinstance(program, jax.stages.Compiled) else "") or "", branch)
+    return ProgramWork()
 
 
 class _Played(NamedTuple):
@@ -146,7 +156,7 @@ class EnvPlayer:
 
     def work(self, acting: bool) -> ProgramWork:
         """Count the work of a step of all environments, at random or `acting` with the policy."""
-        return count_work(self._program.as_text() or "", heaviest if acting else lightest)
+        return _work_of(self._program, heaviest if acting else lightest)
 
     @property
     def actors(self) -> RolloutState:
@@ -271,8 +281,7 @@ class Updates:
 
     def work(self) -> ProgramWork:
         """Count the work of an update on each device."""
-        program = self._chunk.call
-        return count_work((program.as_text() if isinstance(program, jax.stages.Compiled) else "") or "")
+        return _work_of(self._chunk.call)
 
     def update(self, number: int) -> None:
         """Do updates, at most `length`, and copy their metrics to the host."""

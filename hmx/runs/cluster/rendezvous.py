@@ -102,11 +102,11 @@ def parse_address(text: str) -> tuple[str, int]:
 
 def _detect(options: Hosts) -> tuple[str | None, int | None, int | None, tuple[int, ...] | None]:
     """Return the cluster that JAX would detect, by a private function; tests/runs/test_joining.py notices a change."""
-    from jax._src.clusters import ClusterEnv
-
     given = options.coordinator, options.num_processes, options.process_id
     found: Any
     try:
+        from jax._src.clusters import ClusterEnv
+
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found = ClusterEnv.auto_detect_unset_distributed_params(*given, None, None, int(options.join_timeout))
