@@ -14,7 +14,7 @@ from hmx.algos.metrics import add, episode_metrics, over_time, step_metrics
 from hmx.algos.sharding import step_sharded
 from hmx.algos.types import Carry, Decision, Episode, FirstEpisodes, RolloutState, Starts
 from hmx.envs.protocol import Env, EnvSpec, EnvState, select
-from hmx.rl.normaliser import RunningStats, merge
+from hmx.rl.normaliser import RunningStats, combine, init_stats, merge
 from hmx.types import Array, Key, Metrics, Timestep, Transition
 
 Act = Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]]
@@ -139,11 +139,16 @@ def collect(
     """
     num_envs = actors.obs.shape[0]
     length = num_steps // num_sequences
+    before, normalize_fn = actors.obs_stats, options.normalize_fn
+    if before is not None and normalize_fn is not None:
+        # Those of this rollout, so that the ones before change once per rollout: see `combine`.
+        actors = actors._replace(obs_stats=init_stats(before.mean.shape))
+        normalize_fn = partial(_normalise_after, normalize_fn, before)
 
     def play(actors: RolloutState, step: Array) -> tuple[RolloutState, tuple[Transition, Metrics]]:
         key_t = jax.random.fold_in(key, step)
         act = policy.act if policy.plan is None else partial(policy.plan, actors.env_state)
-        after, (decision, timestep, metrics) = play_step(env, act, actors, key_t, options.normalize_fn)
+        after, (decision, timestep, metrics) = play_step(env, act, actors, key_t, normalize_fn)
         no_reset = jnp.zeros(num_envs, bool)
         needed = jnp.ones_like(timestep.truncated) if options.final_value else timestep.truncated
         value_final = value_where(needed, lambda obs: policy.value(after.carry, obs, no_reset), timestep.final_obs)
@@ -159,6 +164,8 @@ def collect(
         return after, (transitions, over_time(metrics), actors.carry)
 
     actors, (transitions, metrics, carry) = jax.lax.scan(play_sequence, actors, jnp.arange(num_sequences))
+    if before is not None and actors.obs_stats is not None and normalize_fn is not None:
+        actors = actors._replace(obs_stats=combine(before, actors.obs_stats))
     transitions = jax.tree.map(lambda leaf: leaf.reshape(num_steps, *leaf.shape[2:]), transitions)
     value_last = policy.value(actors.carry, actors.obs, actors.reset)
     rollout = Rollout(transitions, carry, value_last, actors.obs, actors.reset)
@@ -203,6 +210,10 @@ def _next_episode(episode: Episode, done: Bool[Array, " E"], starts: Starts | No
     if later is not None and starts is not None and starts.later is not None:
         later = jnp.where(done, starts.later, later)
     return Episode(jnp.where(done, 0.0, episode.total), jnp.where(done, 0, episode.length), later)
+
+
+def _normalise_after(normalize_fn: NormalizeFn, before: RunningStats, stats: RunningStats, obs: Array) -> Array:
+    return normalize_fn(combine(before, stats), obs)
 
 
 def _normalised(normalize_fn: NormalizeFn, stats: RunningStats, timestep: Timestep) -> tuple[Timestep, RunningStats]:

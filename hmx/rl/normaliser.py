@@ -45,11 +45,21 @@ def merge(stats: RunningStats, batch: Shaped[Array, ...], weight: Shaped[Array, 
     size = jnp.maximum(new, 1).astype(jnp.float32)
     mean = jnp.where(counts, rows, 0.0).sum(0) / size
     var = jnp.where(counts, jnp.square(rows - mean[None]), 0.0).sum(0) / size
-    low = stats.count[1] + new
-    count = jnp.stack([stats.count[0] + (low < new), low])
-    share = new.astype(jnp.float32) / jnp.maximum(number(count), 1.0)
-    shift = mean - stats.mean
-    spread = (1.0 - share) * stats.var + share * var + share * (1.0 - share) * jnp.square(shift)
+    return combine(stats, RunningStats(jnp.stack([jnp.zeros_like(new), new]), mean, var))
+
+
+def combine(stats: RunningStats, more: RunningStats) -> RunningStats:
+    """Return the statistics of the observations of both; those of `stats` if the others have none.
+
+    A mean in float32 does not change by less than 6e-8 of itself. So statistics of many observations should take
+    whole rollouts at once, not the few observations of a step.
+    """
+    low = stats.count[1] + more.count[1]
+    count = jnp.stack([stats.count[0] + more.count[0] + (low < more.count[1]), low])
+    new = number(more.count)
+    share = new / jnp.maximum(number(count), 1.0)
+    shift = more.mean - stats.mean
+    spread = (1.0 - share) * stats.var + share * more.var + share * (1.0 - share) * jnp.square(shift)
     merged = RunningStats(count, stats.mean + share * shift, spread)
     return RunningStats(*(jnp.where(new > 0, a, b) for a, b in zip(merged, stats, strict=True)))
 

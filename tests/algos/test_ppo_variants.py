@@ -186,6 +186,39 @@ def test_2_4_statistics_in_the_step():
     np.testing.assert_allclose(actors.obs_stats.mean, [np.mean(raw)], rtol=1e-6)
 
 
+def test_2_4_statistics_in_the_step_follow_the_observations_after_many():
+    """A step of 8 environments is 8e-9 of 10^9 observations: added alone, it would not change a float32 mean of 1."""
+    env, see = make_counting(4), lambda stats, obs: normaliser.normalise(stats, obs)
+    count, steps, rollouts = 10**9, 256, 20
+    many = normaliser.RunningStats(jnp.array([0, count], jnp.uint32), jnp.ones(1), jnp.ones(1))
+    actors = start(env, 8, (), jax.random.key(0))._replace(obs_stats=many)
+
+    def play(actors, key):
+        return collect(env, count_policy(), actors, key, steps, options=RolloutOptions(normalize_fn=see))[0], None
+
+    actors, _ = jax.lax.scan(play, actors, jax.random.split(jax.random.key(1), rollouts))
+    added = 8 * steps * rollouts
+    assert int(actors.obs_stats.count[1]) == count + added
+    # the observations are 1, 2, 3, 4 in turn: their mean is 2.5, their variance 1.25
+    total, mean = count + added, (count + added * 2.5) / (count + added)
+    np.testing.assert_allclose(actors.obs_stats.mean - 1.0, mean - 1.0, rtol=0.05)
+    var = (count * (1.0 + 1.0) + added * (1.25 + 2.5**2)) / total - mean**2
+    np.testing.assert_allclose(actors.obs_stats.var - 1.0, var - 1.0, rtol=0.05)
+
+
+def test_2_4_combined_statistics_are_those_of_all_observations():
+    rows = np.random.default_rng(0).normal(3.0, 2.0, (50, 2)).astype(np.float32)
+    first, second = (
+        normaliser.merge(normaliser.init_stats((2,)), part, jnp.ones(len(part))) for part in np.split(rows, [20])
+    )
+    both = normaliser.combine(first, second)
+    np.testing.assert_allclose(both.mean, rows.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(both.var, rows.var(0), rtol=1e-5)
+    jax.tree.map(np.testing.assert_array_equal, normaliser.combine(first, normaliser.init_stats((2,))), first)
+    large = first._replace(count=jnp.array([1, 2**32 - 7], jnp.uint32))
+    assert normaliser.combine(large, second).count.tolist() == [2, 23]
+
+
 def test_2_4_evaluation_normalises_like_training():
     played = Played(ppo__obs_norm="env").update()
     state, obs = played.state, jnp.full((1, 1, 3), 2.0)
