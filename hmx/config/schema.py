@@ -396,7 +396,7 @@ class PpoConfig:
     prio_weights: Literal["max", "mean", "clip", "raw"] = opt(
         "max",
         "importance weights: divided by the largest of the minibatch, divided by their mean, clipped, or as they are; "
-        "with max, the size of a gradient step depends on num_minibatches",
+        "with max, and less so with mean, the size of a gradient step depends on num_minibatches",
         applies=PPO,
     )
     prio_weight_clip: float = opt(10.0, "highest importance weight if prio_weights = clip", gt=0, applies=PPO)

@@ -68,8 +68,8 @@ def importance_weights(
         beta: 0 corrects nothing, 1 all of the bias.
         kind: `max` divides by the largest weight of the minibatch, so that weights only ever shrink a step (Schaul et
             al. 2016, section 3.4), by an amount that depends on the size of the minibatch; `mean` divides by their
-            mean, which keeps the size of a step; `clip` bounds them by `clip`; `raw` leaves them: a sequence of small
-            advantage then has a weight of thousands.
+            mean, so that the size of a step depends less on that of the minibatch; `clip` bounds them by `clip`; `raw`
+            leaves them: a sequence of small advantage then has a weight of thousands.
         clip: highest weight of kind `clip`.
 
     Raises:
