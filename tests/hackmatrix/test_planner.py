@@ -18,7 +18,7 @@ from positions import random_scenario
 from rows import RIGHT, UNDO, UP
 
 from hmx.envs.hackmatrix.observation import packed
-from hmx.envs.hackmatrix.planner.decide import decide
+from hmx.envs.hackmatrix.planner.decide import _planned, _Tally, decide
 from hmx.envs.hackmatrix.planner.hidden import redrawn
 from hmx.envs.hackmatrix.planner.plan import EXIT, PLANES, direction_to, distances, make_plan
 from hmx.envs.hackmatrix.planner.worth import PlannerWeights
@@ -198,3 +198,14 @@ def _steps_to(goal: tuple[int, int], walls: set[tuple[int, int]]) -> dict[tuple[
                 steps[near] = steps[row, col] + 1
                 queue.append(near)
     return steps
+
+
+def test_standard_errors_are_those_of_the_unbiased_variance() -> None:
+    """Rollouts worth 1, 2, 3 and 6: s^2 = 14 / 3, and s / sqrt(4) = 1.0801 (over n, it would be 0.9354)."""
+    worth = np.array([1.0, 2.0, 3.0, 6.0])
+    number = jnp.zeros(NUM_ACTIONS).at[0].set(len(worth))
+    tally = _Tally(number * worth.mean(), number * np.square(worth).mean(), number)
+    candidates = jnp.zeros((1, NUM_ACTIONS), bool).at[0, :2].set(True)
+    errors = np.asarray(_planned(tally, candidates).errors)[0, 0]
+    assert errors[0] == pytest.approx(np.std(worth, ddof=1) / 2, rel=1e-5)
+    assert not errors[1:].any(), "without a rollout, and of other actions"

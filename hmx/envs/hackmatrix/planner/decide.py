@@ -110,8 +110,9 @@ def _planned(tally: _Tally, candidates: Array) -> Planned:
     """Return the best of the candidates with most rollouts; a candidate without any has the value 0."""
     count = jnp.maximum(tally.rollouts, 1)
     mean = tally.total / count
-    variance = jnp.maximum(tally.squares / count - mean * mean, 0.0)
-    values, errors, most = (x.reshape(candidates.shape) for x in (mean, jnp.sqrt(variance / count), tally.rollouts))
+    spread = jnp.maximum(tally.squares / count - mean * mean, 0.0)
+    error = jnp.sqrt(spread / jnp.maximum(count - 1, 1))  # the unbiased variance spread n / (n - 1), over n
+    values, errors, most = (x.reshape(candidates.shape) for x in (mean, error, tally.rollouts))
     final = candidates & (most == most.max(axis=1, keepdims=True))
     action = jnp.argmax(jnp.where(final, values, -jnp.inf), axis=1).astype(jnp.int32)
     values = jnp.where(candidates, values, -jnp.inf)
