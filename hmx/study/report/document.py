@@ -162,8 +162,9 @@ def _importance(findings: StudyFindings) -> Iterator[Block]:
         for one in findings.importance
     )  # fmt: skip
     note = (
-        "Share of the variance of the ranks of the trials that an option explains alone, with its 95 % interval over "
-        "trials; the p-value accounts for the number of options. The rest is seeds, and options that act together."
+        "Share of the variance of the ranks of the trials that an option explains alone: a number by its best cubic, a "
+        "choice by the mean of each value. The 95 % interval is over trials; the p-value accounts for the number of "
+        "options. The rest is seeds, options that act together, and effects that no cubic follows."
     )
     if findings.settings.sampler not in ("random", "quasi-random", "grid"):
         note += " The sampler chose values from earlier results, so the options are not independent: read with care."
