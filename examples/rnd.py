@@ -43,7 +43,7 @@ class Options:
 class Own(NamedTuple):
     """What RND keeps from one update to the next."""
 
-    obs: RunningStats  # of the observations
+    obs: RunningStats  # of the observations that steps reached
     returns: RunningStats  # of the discounted sums of intrinsic rewards
     total: jax.Array  # [E, A]: these sums after the last step
 
@@ -101,10 +101,13 @@ def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
 
     def rollout_hook(parts: PpoComponents, state, rollout):
         seen, own, rnd = rollout.transitions, state.learner.own, state.params["rnd"]
-        obs = features(jnp.concatenate([seen.obs_t, rollout.obs_last[None]]))
-        obs_stats = normaliser.merge(own.obs, obs[:-1], seen.alive_t)
-        obs = normaliser.normalise(obs_stats, obs, clip=5.0)
-        error = prediction_error(rnd, obs[1:])
+        # What a step reached: at the end of an episode, its last observation and not the first of the next.
+        reached = features(seen.final_obs_tp1)
+        obs_stats = normaliser.merge(own.obs, reached, seen.alive_t)
+        normalised = partial(normaliser.normalise, obs_stats, clip=5.0)
+        reached = normalised(reached)
+        obs = normalised(features(jnp.concatenate([seen.obs_t, rollout.obs_last[None]])))
+        error = prediction_error(rnd, reached)
         total, totals = jax.lax.scan(discounted, own.total, error)
         return_stats = normaliser.merge(own.returns, totals, seen.alive_t)
         reward = error / normaliser.std(return_stats)
@@ -115,7 +118,7 @@ def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
 
         batch, cut = make_batch(rollout, cfg, parts.horizon), partial(as_sequences, horizon=parts.horizon)
         advantage = options.extrinsic_coef * batch.advantage + options.intrinsic_coef * cut(intrinsic.advantage_t)
-        learned = {"obs": obs[:-1], "next_obs": obs[1:], "value": intrinsic.target_t}
+        learned = {"obs": obs[:-1], "reached": reached, "value": intrinsic.target_t}
         batch = batch._replace(advantage=advantage, own=jax.tree.map(cut, learned))
         metrics = {"rnd/error": Mean.of(error, seen.alive_t), "rnd/reward": Mean.of(reward, seen.alive_t)}
         return batch, Own(obs_stats, return_stats, total), metrics
@@ -123,11 +126,11 @@ def make(cfg: hmx.Config, env: hmx.Env, options: Options) -> hmx.Algorithm:
     def loss_hook(parts: PpoComponents, params, stats, hypers, batch, key=None):
         total, metrics = ppo_loss(parts, params, stats, hypers, batch, key)
         rnd, learned = params["rnd"], batch.own
-        predictor_loss = weighted_mean(prediction_error(rnd, learned["next_obs"]), batch.weight)
+        predictor_loss = weighted_mean(prediction_error(rnd, learned["reached"]), batch.weight)
         value_error = jnp.square(intrinsic_value(rnd, learned["obs"]) - learned["value"])
         value_loss = weighted_mean(0.5 * value_error, batch.weight)
         metrics |= {"rnd/predictor_loss": Mean.of(predictor_loss), "rnd/value_loss": Mean.of(value_loss)}
         return total + predictor_loss + options.value_coef * value_loss, metrics
 
     net = parts.net._replace(init=init)
-    return make_ppo_algorithm(parts._replace(net=net, rollout=rollout_hook, loss=loss_hook, own=own))
+    return make_ppo_algorithm(parts._replace(net=net, rollout=rollout_hook, loss=loss_hook, own=own, final_obs=True))

@@ -38,6 +38,7 @@ class HostedRollout(NamedTuple):
     legal_last: Array  # [E, A, num_actions]
     carry: Carry  # [S, E, A, ...]: before each of S sequences
     carry_last: Carry  # [E, A, ...]
+    final_obs_tp1: Array | None = None  # [T, E, A, *obs_shape], if `HostedUpdate.final_obs`
 
 
 def hosted_update(
@@ -46,6 +47,7 @@ def hosted_update(
     keys: Callable[[Any], tuple[Key, Key]],
     learn_from: Learn,
     horizon: int,
+    final_obs: bool = False,
 ) -> HostedUpdate:
     """Divide an update into the parts that the host calls.
 
@@ -55,6 +57,7 @@ def hosted_update(
         keys: of the rollout and of learning, for the next update of a state.
         learn_from: the update after its rollout: `(state, key, actors, rollout, metrics, hypers)`.
         horizon: steps of a training sequence.
+        final_obs: whether learning reads the observation after every step.
     """
 
     def decide(
@@ -84,13 +87,14 @@ def hosted_update(
             terminated_tp1=seen.terminated_tp1[..., None],
             truncated_tp1=seen.truncated_tp1[..., None],
             value_final_tp1=seen.value_final_tp1,
+            final_obs_tp1=seen.final_obs_tp1,
         )
         value_last = policy_of(state).value(actors.carry, actors.obs, actors.reset)
         rollout = Rollout(transitions, seen.carry, value_last, actors.obs, actors.reset)
         after, learned_metrics = learn_from(state, k_learn, actors, rollout, metrics, hypers)
         return after, learned_metrics
 
-    return HostedUpdate(_acting, decide, value, learn, horizon)
+    return HostedUpdate(_acting, decide, value, learn, horizon, final_obs)
 
 
 def _acting(state: TrainState) -> TrainState:

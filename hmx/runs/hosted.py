@@ -187,7 +187,9 @@ class _Rollout:
         seen.reward_tp1[t, mine, 0] = at.reward[mine]
         seen.terminated_tp1[t, mine] = at.terminated[mine]
         seen.truncated_tp1[t, mine] = truncated = at.truncated[mine]
-        self._reset[mine] = at.terminated[mine] | truncated
+        self._reset[mine] = ended = at.terminated[mine] | truncated
+        if seen.final_obs_tp1 is not None:
+            seen.final_obs_tp1[t, mine, 0] = np.where(_as_wide(ended, at.obs), at.final_obs[mine], at.obs[mine])
         if truncated.any():
             values = host.value(self._acting, self._carry[group], at.final_obs[mine][:, None])
             seen.value_final_tp1[t, mine] = np.where(truncated[:, None], values, 0.0)
@@ -201,6 +203,11 @@ class _Rollout:
         carry = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *carries) if carries else None
         rollout: HostedRollout = self.seen._replace(carry=carry, carry_last=joined(*self._carry))
         return rollout
+
+
+def _as_wide(flags: Array, like: Array) -> Array:
+    """Return flags `[E]` with as many axes as an array `[E, ...]`."""
+    return flags.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def rollout_forms(spec: EnvSpec, hosted: HostedUpdate, state: TrainState, num_steps: int) -> HostedRollout:
@@ -232,6 +239,7 @@ def rollout_forms(spec: EnvSpec, hosted: HostedUpdate, state: TrainState, num_st
         "legal_last": legal,
         "carry": jax.tree.map(lambda form: over_time(form, num_steps // hosted.horizon), carry),
         "carry_last": carry,
+        "final_obs_tp1": over_time(obs) if hosted.final_obs else None,
     }
     return HostedRollout(**shapes)
 

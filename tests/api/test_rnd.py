@@ -69,3 +69,11 @@ def test_rnd_refuses_advantages_that_a_minibatch_recomputes(
 ) -> None:
     with pytest.raises(hmx.HmxError, match="needs the advantages of whole rollouts"):
         hmx.train({**RND, **values, "run.name": "refused"}, progress=False)
+
+
+def test_the_last_observation_of_an_episode_is_rewarded(whole: Path, place: Path) -> None:
+    """Steps of `counting` reach 1, 2, 3 and 4 in turn; the next episode begins with 0, which no step reaches."""
+    values = {"env.id": "counting", "env.max_steps": 4, "algo.num_steps": 16, "run.total_steps": 256}
+    run = Path(hmx.train({**RND, **values, "run.name": "counting"}, progress=False).run)
+    state = state_at(run, hmx.load_metrics(run)["update"][-1])
+    assert state["learner/own/obs/mean"].tolist() == pytest.approx([2.5])

@@ -70,8 +70,8 @@ _FIRST_RATIO_ERROR = "train/first_ratio_error"
 class PpoComponents(NamedTuple):
     """The common data of PPO's functions; static.
 
-    An algorithm that extends PPO replaces some components and calls `make_ppo_algorithm`. The last four are hooks, None
-    in PPO:
+    An algorithm that extends PPO replaces some components and calls `make_ppo_algorithm`. `plan`, `rollout`, `loss` and
+    `own` are hooks, None in PPO:
 
     - `plan` chooses the actions of rollouts, in place of the policy.
     - `rollout(parts, state, rollout)` returns what is learned from a rollout, in place of `make_batch`: the batch, the
@@ -92,6 +92,7 @@ class PpoComponents(NamedTuple):
     rollout: Callable[[PpoComponents, PpoState, Rollout], tuple[Batch, Any, Metrics]] | None = None
     loss: Callable[..., tuple[Array, Metrics]] | None = None
     own: Callable[[], Any] | None = None
+    final_obs: bool = False  # `rollout` gets `transitions.final_obs_tp1`: the observation after each step
 
 
 def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
@@ -140,7 +141,8 @@ def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
 def _hosted(parts: PpoComponents) -> HostedUpdate | None:
     if parts.env.spec.simulator is None:
         return None
-    return hosted_update(parts.env.spec, partial(policy_of, parts), _keys, partial(learn_from, parts), parts.horizon)
+    policy, learn = partial(policy_of, parts), partial(learn_from, parts)
+    return hosted_update(parts.env.spec, policy, _keys, learn, parts.horizon, parts.final_obs)
 
 
 def scheduled(cfg: Config, update: int) -> dict[str, float]:
@@ -304,6 +306,7 @@ def _rollout(
     actors, key = variants.before_rollout(cfg.env, parts.env, state, key, begin, start_share)
     num_sequences = cfg.algo.num_steps // parts.horizon if jax.tree.leaves(actors.carry) else 1
     options = variants.rollout_options(cfg.ppo)
+    options = options._replace(final_obs=options.final_obs or parts.final_obs)
     actors, rollout, metrics = collect(parts.env, policy, actors, key, cfg.algo.num_steps, num_sequences, options)
     return variants.after_rollout(cfg.env, actors), rollout, metrics
 
