@@ -26,7 +26,7 @@ def test_command_writes_every_format_and_scores_what_it_collected(hmx, tmp_path,
                  "--write-back")  # fmt: skip
     assert result.exit_code == 0, result.stderr
     printed = json.loads(result.stdout)
-    assert result.stdout.count("\n") == 1 and printed["schema"] == 2 and "columns" not in printed
+    assert result.stdout.count("\n") == 1 and printed["schema"] == 3 and "columns" not in printed
     out = tmp_path / "runs" / "corridor" / "reports" / "scores"
     assert sorted(p.name for p in out.iterdir()) == ["buffer.npz", "report.json", "scores.npz"]
     assert "<svg" in (tmp_path / "s.html").read_text()
