@@ -190,7 +190,7 @@ cd -- {folder} || exit
 
 # SLURM sends USR1 to this shell alone, before the time limit. To stop a task it sends TERM to all its processes.
 limit=
-trap 'limit=reached; kill -TERM "$worker"' USR1
+trap 'limit=reached; kill -TERM "${{worker:-$!}}"' USR1
 trap : TERM
 
 {worker} &
