@@ -13,6 +13,7 @@ from hmx.errors import HmxError, counted
 from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import DEFAULT_ROOT
+from hmx.render import figures
 from hmx.render.blocks import Axis, Document, Plot, Series
 from hmx.render.html import page
 
@@ -21,7 +22,7 @@ _HEIGHT = 420  # pixels in a notebook
 
 @dataclass(frozen=True, repr=False)
 class Chart:
-    """A figure: a notebook shows it, and `save` writes it as a page."""
+    """A figure: a notebook shows it, and `save` writes it as a page or, for papers, as PDF, PNG or SVG."""
 
     plot: Plot
 
@@ -34,8 +35,15 @@ class Chart:
         return page(Document("", (self.plot,)))
 
     def save(self, path: str | Path) -> None:
-        """Write the page to a file."""
-        Path(path).write_text(self.html(), encoding="utf-8")
+        """Write the figure to a file: .pdf, .png or .svg (extra `figures`), otherwise a page.
+
+        Raises:
+            HmxError: matplotlib is not installed.
+        """
+        if Path(path).suffix.lower() in figures.FORMAT_NAMES:
+            figures.save([self.plot], Path(path))
+        else:
+            Path(path).write_text(self.html(), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         """Show the page in a notebook, in a separate frame: its style does not change the notebook's."""

@@ -1,7 +1,7 @@
 """Render a document as one HTML page that fetches nothing: light and dark, readable on a phone, printable.
 
-Plots of lines and animations become interactive by `page.js` and uPlot, which the page contains; without scripts they
-are static drawings.
+Plots are drawn and animations played by `page.js` and uPlot, which the page contains; without scripts it shows a table
+of each plot, and the first picture of each animation.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from html import escape
 from importlib.resources import files
 
 from hmx.config.textfile import printable
 from hmx.records.plain import JsonValue, plain
-from hmx.render import blocks, plots, svg
+from hmx.render import blocks, svg
+from hmx.render.terminal import plot_table
 
 _PROSE = 40  # characters of a cell that is wide even on a phone
 NO_REQUESTS = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -142,41 +143,47 @@ def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
 
 
 def _plot(plot: blocks.Plot) -> str:
-    legend = ""
-    named = {series.name: series for series in reversed(plot.series) if series.name}
-    if len(named) > 1:
-        items = "".join(f"<li>{plots.swatch(named[name])}{safe(name)}</li>" for name in plots.names(plot))
-        legend = f'<ul class="legend">{items}</ul>'
     caption = f"<p>{safe(plot.caption)}</p>" if plot.caption else ""
-    drawn, kind = plots.drawing(plot) if plots.has_values(plot) else "", ""
-    if drawn and not plot.categories and all(series.kind in ("line", "steps", "area") for series in plot.series):
-        drawn, kind = drawn.replace("<svg ", '<svg class="drawing" ', 1) + _data(_chart(plot)), "plot"
-    heading = f"<figcaption><h3>{safe(plot.title)}</h3>{caption}{legend}</figcaption>"
-    return f"<figure{_class(kind, 'wide' if plot.wide else '')}>{heading}{drawn}</figure>"
+    chart = _chart(plot)
+    drawn = _data(chart) + _table(replace(plot_table(plot), title="", note="")) if chart["series"] else ""
+    heading = f"<figcaption><h3>{safe(plot.title)}</h3>{caption}</figcaption>"
+    return f"<figure{_class('plot' if drawn else '', 'wide' if plot.wide else '')}>{heading}{drawn}</figure>"
 
 
-def _chart(plot: blocks.Plot) -> JsonValue:
-    """Return a plot as the script reads it: lines that share their places refer to one grid, ordered by place."""
+def _chart(plot: blocks.Plot) -> dict[str, JsonValue]:
+    """Return a plot as the script reads it: series that share their places refer to one grid, ordered by place."""
     grids: dict[tuple[tuple[float, ...], tuple[float, ...]], int] = {}
     lines: list[JsonValue] = []
     for series in plot.series:
         order = [i for i in sorted(range(len(series.x)), key=series.x.__getitem__) if math.isfinite(series.x[i])]
+        order = [i for i in order if series.x[i] > 0 or plot.x.scale == "linear"]
         x, x2 = (tuple(values[i] for i in order) if values else () for values in (series.x, series.x2))
-        if not order:
+        y = _rounded([series.y[i] for i in order])
+        if y.count(None) == len(y):
             continue
         bands = (("low", series.low), ("high", series.high))
         ends = {name: _rounded([values[i] for i in order]) for name, values in bands if values}
+        texts = (("labels", series.labels), ("tags", series.tags))
         lines.append({
             "name": printable(series.name, ""), "kind": series.kind, "colour": series.colour, "dashed": series.dashed,
-            "thin": series.thin, "grid": grids.setdefault((x, x2), len(grids)),
-            "y": _rounded([series.y[i] for i in order]), **(ends if len(ends) == 2 else {}),
+            "thin": series.thin, "grid": grids.setdefault((x, x2), len(grids)), "y": y,
+            **{name: [printable(values[i], "") for i in order] for name, values in texts if values},
+            **(ends if len(ends) == 2 else {}),
         })  # fmt: skip
     return {
-        **{name: plain(asdict(axis)) for name, axis in (("x", plot.x), ("y", plot.y), ("x2", plot.x2)) if axis},
+        **{name: _axis(axis) for name, axis in (("x", plot.x), ("y", plot.y), ("x2", plot.x2)) if axis},
+        **({"categories": [printable(name, "") for name in plot.categories]} if plot.categories else {}),
+        "grouped": plot.grouped,
         "grids": [{"x": list(x), "x2": _rounded(x2)} for x, x2 in grids],
         "series": lines,
-        "references": [plain(asdict(reference)) for reference in plot.references],
+        "references": [
+            plain(asdict(replace(reference, label=printable(reference.label, "")))) for reference in plot.references
+        ],
     }
+
+
+def _axis(axis: blocks.Axis) -> JsonValue:
+    return plain(asdict(replace(axis, label=printable(axis.label, ""))))
 
 
 def _rounded(values: Sequence[float | None]) -> list[JsonValue]:

@@ -1,5 +1,5 @@
-// Make a page of reports interactive: plots become uPlot charts, animations play. Without scripts the page shows static
-// drawings. Nothing is fetched here, and text from data is only ever set as text.
+// Make a page of reports interactive: plots become uPlot charts, animations play. Without scripts the page shows a table
+// of each plot. Nothing is fetched here, and text from data is only ever set as text.
 (() => {
 "use strict";
 
@@ -36,21 +36,28 @@ const FORMATS = {
 };
 const show = (value, axis) => (FORMATS[axis.format] || FORMATS.number)(value);
 
+const MARKS = ["bars", "dots"]; // drawn here, since uPlot draws lines
+const variable = line => line.colour < 0 ? "--faint" : "--c" + line.colour % 8;
+const row = line => Math.floor(Math.max(line.colour, 0) / 8) % 3; // of the palette: its lines differ by their dashes
+// Six digits, so that two of opacity can follow.
+const long = colour => colour.length === 4 ? "#" + [...colour.slice(1)].map(digit => digit + digit).join("") : colour;
+const ink = line => long(css(variable(line)));
+
 class Chart {
   constructor(figure) {
     this.figure = figure;
     this.spec = JSON.parse(figure.querySelector("script").textContent);
     this.hidden = new Set();
     this.second = false;
-    const drawing = figure.querySelector("svg.drawing");
-    this.box = make("div", {
-      class: "chart", tabindex: "0", role: "img", "aria-label": drawing.getAttribute("aria-label"),
-    });
+    const { x, y, series } = this.spec, head = figure.querySelector("figcaption");
+    const names = [...new Set(series.map(line => line.name).filter(Boolean))];
+    const label = `${head.querySelector("h3").textContent}: ${y.label} over ${x.label}; ${names.join(", ")}`;
+    this.box = make("div", { class: "chart", tabindex: "0", role: "img", "aria-label": label });
     this.values = make("output", { class: "values" });
     this.reset = button("reset zoom", "Reset the zoom (0)", () => this.zoomOut());
     this.reset.hidden = true;
-    drawing.replaceWith(this.box, make("div", { class: "below" }, this.values, this.reset));
-    for (const item of figure.querySelectorAll(".legend li")) this.legend(item);
+    figure.querySelector(".scroll").replaceWith(this.box, make("div", { class: "below" }, this.values, this.reset));
+    if (names.length > 1) head.append(make("ul", { class: "legend" }, ...names.map(name => this.entry(name))));
     this.box.addEventListener("keydown", event => this.key(event));
     this.draw();
     new ResizeObserver(() => this.size()).observe(this.box);
@@ -69,75 +76,101 @@ class Chart {
     return true;
   }
 
-  legend(item) {
-    const name = item.textContent, toggle = make("button", { type: "button", "aria-pressed": "true" });
-    toggle.append(...item.childNodes);
+  // An entry of the legend: a switch for the series of a name.
+  entry(name) {
+    const line = this.spec.series.find(other => other.name === name);
+    const swatch = make("span", { class: `swatch ${MARKS.includes(line.kind) ? line.kind : "line"}` });
+    swatch.style.setProperty("--mark", `var(${variable(line)})`);
+    swatch.style.borderStyle = line.dashed ? "dashed" : ["solid", "dashed", "dotted"][row(line)];
+    if (line.kind === "dots" && line.dashed) swatch.classList.add("hollow");
+    const toggle = make("button", { type: "button", "aria-pressed": "true" }, swatch, name);
     toggle.addEventListener("click", () => {
       const hide = !this.hidden.delete(name);
       if (hide) this.hidden.add(name);
       toggle.setAttribute("aria-pressed", String(!hide));
       this.draw(true);
     });
-    item.append(toggle);
+    return make("li", {}, toggle);
   }
 
   get height() { return parseFloat(getComputedStyle(this.box).minHeight); }
 
   get axis() { return this.second ? this.spec.x2 : this.spec.x; }
 
-  // One column of values per line: of a band also its ends, of an area also where it starts.
+  // One column of values per line, and one for each end of its band or error bars and for the base of areas and bars.
   columns() {
     const { spec } = this, tables = spec.grids.map(grid => [this.second ? grid.x2 : grid.x]);
-    const series = [{}], bands = [], slots = [], sums = new Map();
+    const bands = [], slots = [], sums = new Map();
     const log = spec.y.scale === "log", thin = spec.series.some(line => line.thin);
     const usable = value => value !== null && !(log && value <= 0) ? value : null;
     spec.series.forEach(line => {
       if (this.hidden.has(line.name)) return;
-      const add = values => tables[line.grid].push(values.map(usable)) - 1;
-      if (line.kind === "area") {
-        const height = line.y.map(value => value === null ? 0 : value);
-        const sum = height.map((value, i) => {
-          const key = line.grid + (value < 0 ? "-" : "+") + i, start = sums.get(key) || 0;
+      const add = values => tables[line.grid].push(values.map(usable)) - 1, slot = { line };
+      if (line.kind === "area" || (line.kind === "bars" && !spec.grouped)) {
+        const ends = line.y.map((value, i) => {
+          if (value === null && line.kind === "bars") return [null, null];
+          const key = line.kind + (value < 0 ? "-" : "+") + spec.grids[line.grid].x[i], start = sums.get(key) || 0;
           sums.set(key, start + value);
           return [start, start + value];
         });
-        slots.push({ line, grid: line.grid, at: add(sum.map(ends => ends[1])), low: add(sum.map(ends => ends[0])) });
+        slot.at = add(ends.map(pair => pair[1]));
+        slot.base = add(ends.map(pair => pair[0]));
       } else {
-        const slot = { line, grid: line.grid, at: add(line.y) };
-        if (line.low) Object.assign(slot, { low: add(line.low), high: add(line.high) });
-        slots.push(slot);
+        slot.at = add(line.y);
+        if (line.kind === "bars") slot.base = add(line.y.map(value => value === null ? null : 0));
       }
+      if (line.low) Object.assign(slot, { low: add(line.low), high: add(line.high) });
+      slots.push(slot);
     });
     // uPlot joins the tables: the columns of the first come first.
     const offsets = [];
     let total = 0;
     tables.forEach(table => { offsets.push(total); total += table.length - 1; });
-    const order = Array(total);
-    // Six digits, so that two of opacity can follow.
-    const long = colour => colour.length === 4 ? "#" + [...colour.slice(1)].map(digit => digit + digit).join("") : colour;
-    const ink = line => long(css(line.colour < 0 ? "--faint" : "--c" + line.colour % 8));
+    const series = Array(total + 1).fill({});
     slots.forEach(slot => {
-      const { line } = slot, place = at => offsets[slot.grid] + at, area = line.kind === "area", colour = ink(line);
-      const dash = line.dashed ? [6, 4] : [[], [8, 3, 2, 3], [2, 2]][Math.floor(Math.max(line.colour, 0) / 8) % 3];
-      order[place(slot.at) - 1] = {
-        slot, stroke: colour + (line.thin ? "70" : ""), width: line.thin ? 1 : area ? 1 : line.colour < 0 ? 1 : 2, dash,
+      const { line } = slot, area = line.kind === "area", marks = MARKS.includes(line.kind), colour = ink(line);
+      for (const name of ["at", "base", "low", "high"]) if (name in slot) slot[name] += offsets[line.grid];
+      const edge = () => ({ stroke: "transparent", width: 0, points: { show: false }, auto: area || marks || !thin });
+      for (const name of ["base", "low", "high"]) if (name in slot) series[slot[name]] = edge();
+      series[slot.at] = marks ? { ...edge(), paths: () => null } : {
+        stroke: colour + (line.thin ? "70" : ""), width: line.thin || area || line.colour < 0 ? 1 : 2,
+        dash: line.dashed ? [6, 4] : [[], [8, 3, 2, 3], [2, 2]][row(line)],
         paths: line.kind === "steps" ? uPlot.paths.stepped({ align: 1 }) : undefined,
         points: { show: line.y.filter(value => value !== null).length === 1, size: 6, fill: colour },
       };
-      const edge = () => ({ stroke: "transparent", width: 0, points: { show: false }, auto: area || !thin });
-      if (slot.low !== undefined) order[place(slot.low) - 1] = edge();
-      if (slot.high !== undefined) order[place(slot.high) - 1] = edge();
-      if (slot.low !== undefined) {
-        // A band is filled from its first line down to its second; a layer below 0 has them the other way round.
-        const ends = [place(area ? slot.at : slot.high), place(slot.low)], fill = colour + (area ? "b0" : "26");
-        bands.push({ series: ends, fill });
-        if (area) bands.push({ series: [...ends].reverse(), fill });
-      }
+      // A band is filled from its first line down to its second; a layer below 0 has them the other way round.
+      const ends = area ? [slot.at, slot.base] : [slot.high, slot.low], fill = colour + (area ? "b0" : "26");
+      if (area || ("low" in slot && !marks)) bands.push({ series: ends, fill });
+      if (area) bands.push({ series: [...ends].reverse(), fill });
     });
-    slots.forEach(slot => { slot.place = offsets[slot.grid] + slot.at; });
     this.slots = slots;
     const data = tables.length > 1 ? uPlot.join(tables) : tables[0];
-    return { data, series: series.concat(order), bands };
+    return { data, series, bands };
+  }
+
+  // Both ends of the horizontal axis: a name stands in the middle of its place, and marks stand clear of the ends.
+  ends(places) {
+    const { categories, series, x } = this.spec, low = places[0], high = places[places.length - 1];
+    if (categories) return [-0.5, categories.length - 0.5];
+    if (!series.some(line => MARKS.includes(line.kind))) return [low, high];
+    if (this.axis.scale === "log") {
+      const room = high > low ? (high / low) ** 0.04 : 1.5;
+      return [low / room, high * room];
+    }
+    const room = high > low ? 0.04 * (high - low) : Math.abs(high) / 2 || 0.5;
+    return [x.low ?? low - room, x.high ?? high + room];
+  }
+
+  // The names of categories as an axis, slanted where they have no room side by side.
+  names() {
+    const { categories } = this.spec, room = (this.box.clientWidth - 64) / categories.length;
+    const texts = categories.map(name => name.length > 18 ? name.slice(0, 17) + "…" : name);
+    const longest = Math.max(...texts.map(text => text.length)), slanted = 6.6 * longest > room - 4;
+    const every = Math.max(Math.ceil((slanted ? 20 : 1) / room), 1);
+    return {
+      splits: () => texts.map((_, i) => i), values: () => texts.map((text, i) => i % every ? "" : text),
+      rotate: slanted ? 40 : 0, size: slanted ? 20 + 4.5 * longest : 32, grid: { show: false },
+    };
   }
 
   draw(keep = false) {
@@ -151,16 +184,17 @@ class Chart {
       const [bottom, top] = log ? uPlot.rangeLog(low, high, 10, false) : uPlot.rangeNum(low, high, 0.1, true);
       return [spec.y.low ?? bottom, spec.y.high ?? top];
     };
-    this.full = [data[0][0], data[0][data[0].length - 1]];
+    this.full = this.ends(data[0]);
     this.plot = new uPlot({
       width: Math.max(this.box.clientWidth, 100), height: this.height, series, bands, legend: { show: false },
+      padding: [null, 28, null, null], // the last tick text ends inside the drawing
       scales: {
         x: { time: false, distr: this.axis.scale === "log" ? 3 : 1 },
         y: { distr: log ? 3 : 1, range },
       },
       axes: [
         { ...line, label: this.axis.label, values: ticks(this.axis), size: 32, labelSize: 22, space: 60,
-          font: "12px system-ui", labelFont: "12px system-ui" },
+          font: "12px system-ui", labelFont: "12px system-ui", ...(spec.categories ? this.names() : {}) },
         { ...line, label: spec.y.label, values: ticks(spec.y), labelSize: 20, font: "12px system-ui",
           labelFont: "12px system-ui",
           size: (_, values) => 14 + 7 * Math.max(2, ...(values || []).map(text => text.length)) },
@@ -172,10 +206,12 @@ class Chart {
       hooks: {
         setCursor: [plot => this.read(plot)],
         setScale: [(plot, key) => { if (key === "x") this.scaled(plot); }],
-        draw: [plot => this.references(plot)],
+        drawAxes: [plot => this.marks(plot, "bars")],
+        draw: [plot => this.marks(plot, "dots"), plot => this.references(plot)],
       },
     }, data, this.box);
-    if (zoom) this.plot.setScale("x", { min: zoom[0], max: zoom[1] });
+    const [min, max] = zoom || this.full;
+    if (min < max) this.plot.setScale("x", { min, max });
   }
 
   get zoomed() { return this.plot && !this.reset.hidden; }
@@ -195,24 +231,83 @@ class Chart {
   read(plot) {
     const at = plot.cursor.idx;
     if (at === null || at === undefined || plot.cursor.left < 0) { this.values.textContent = ""; return; }
-    const parts = [`${this.axis.label} ${show(plot.data[0][at], this.axis)}`];
+    const { categories, y } = this.spec;
+    const parts = [categories ? categories[at] ?? "" : `${this.axis.label} ${show(plot.data[0][at], this.axis)}`];
     for (const slot of this.slots) {
-      if (slot.line.thin) continue;
+      const { line } = slot, missing = i => plot.data[slot.at][i] === undefined || plot.data[slot.at][i] === null;
+      if (line.thin) continue;
       // The nearest value to the left: lines of other runs have values at other places.
-      const column = plot.data[slot.place];
       let i = at;
-      while (i > 0 && (column[i] === undefined || column[i] === null)) i -= 1;
-      if (column[i] === undefined || column[i] === null) continue;
-      const low = slot.low === undefined ? undefined : plot.data[slot.place + 1][i];
-      let value = column[i], text = "";
-      if (slot.line.kind === "area") value -= low;
-      else if (typeof low === "number") {
-        const high = plot.data[slot.place + 2][i];
-        text = ` [${show(low, this.spec.y)}, ${show(high, this.spec.y)}]`;
-      }
-      parts.push(`${slot.line.name || this.spec.y.label} ${show(value, this.spec.y)}${text}`);
+      while (i > 0 && missing(i) && !MARKS.includes(line.kind)) i -= 1;
+      if (missing(i)) continue;
+      const [value, base, low, high] = ["at", "base", "low", "high"].map(name => plot.data[slot[name]]?.[i]);
+      const ends = typeof low === "number" ? ` [${show(low, y)}, ${show(high, y)}]` : "";
+      const label = line.labels?.[this.spec.grids[line.grid].x.indexOf(plot.data[0][i])];
+      parts.push(label || `${line.name || y.label} ${show(value - (base || 0), y)}${ends}`);
     }
     this.values.textContent = parts.join(" \u00b7 ");
+  }
+
+  // Draw the bars or the dots, with their error bars and tags.
+  marks(plot, kind) {
+    const slots = this.slots.filter(slot => slot.line.kind === kind);
+    if (!slots.length) return;
+    const { ctx, bbox, data } = plot, { categories, grouped, grids } = this.spec, scale = devicePixelRatio;
+    const x = value => plot.valToPos(value, "x", true), y = value => plot.valToPos(value, "y", true);
+    const groups = grouped ? [...new Set(slots.map(slot => slot.line.name))] : [""];
+    const centres = [...new Set(slots.flatMap(slot => grids[slot.line.grid].x))].sort((a, b) => a - b).map(x);
+    const gaps = centres.slice(1).map((centre, i) => centre - centres[i]);
+    if (categories) gaps.push(bbox.width / categories.length);
+    const width = Math.min(0.8 * Math.min(...gaps, 70 * scale) / groups.length, 56 * scale);
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left - 5 * scale, bbox.top - 5 * scale, bbox.width + 10 * scale, bbox.height + 10 * scale);
+    ctx.clip();
+    for (const slot of slots) {
+      const { line } = slot, place = grouped ? groups.indexOf(line.name) - (groups.length - 1) / 2 : 0;
+      data[0].forEach((at, i) => {
+        const [value, base, low, high] = ["at", "base", "low", "high"].map(name => data[slot[name]]?.[i]);
+        if (typeof value !== "number") return;
+        const middle = x(at) + place * width;
+        ctx.fillStyle = ink(line);
+        if (kind === "bars") {
+          const from = typeof base === "number" ? y(base) : bbox.top + bbox.height, inset = width > 4 ? scale / 2 : 0;
+          const top = Math.min(y(value), from), height = Math.max(Math.abs(y(value) - from), scale / 2);
+          ctx.fillRect(middle - width / 2 + inset, top, width - 2 * inset, height);
+        } else this.dot(ctx, middle, y(value), line);
+        ctx.strokeStyle = ctx.fillStyle = css("--ink");
+        if (typeof low === "number" && typeof high === "number") this.whisker(ctx, middle, y(low), y(high));
+        const tag = line.tags?.[grids[line.grid].x.indexOf(at)];
+        if (tag) this.halo(ctx, tag, middle + 6 * scale, y(value) - 6 * scale);
+      });
+    }
+    ctx.restore();
+  }
+
+  dot(ctx, x, y, line) {
+    ctx.beginPath();
+    ctx.arc(x, y, 3.2 * devicePixelRatio, 0, 2 * Math.PI);
+    if (line.dashed) {
+      ctx.fillStyle = css("--page"); ctx.strokeStyle = ink(line); ctx.lineWidth = 1.8 * devicePixelRatio;
+      ctx.fill(); ctx.stroke();
+    } else ctx.fill();
+  }
+
+  whisker(ctx, x, low, high) {
+    const half = 3 * devicePixelRatio;
+    ctx.lineWidth = 1.2 * devicePixelRatio;
+    ctx.beginPath();
+    for (const [x1, y1, x2, y2] of [[x, low, x, high], [x - half, low, x + half, low], [x - half, high, x + half, high]]) {
+      ctx.moveTo(x1, y1); ctx.lineTo(x2, y2);
+    }
+    ctx.stroke();
+  }
+
+  // Text that can be read across lines.
+  halo(ctx, text, x, y) {
+    ctx.font = `${11 * devicePixelRatio}px system-ui`; ctx.textAlign = "left";
+    ctx.lineWidth = 3 * devicePixelRatio; ctx.strokeStyle = css("--page");
+    ctx.strokeText(text, x, y); ctx.fillText(text, x, y);
   }
 
   // Where a place on the first axis lies on the axis that is shown.
@@ -255,10 +350,8 @@ class Chart {
       while (labels.some(hits)) label.y += scale;
       labels.push(label);
     }
-    ctx.setLineDash([]); ctx.lineWidth = 3 * scale; ctx.strokeStyle = css("--page");
-    for (const { text, x, y } of labels) {
-      ctx.strokeText(text, x, y); ctx.fillText(text, x, y);
-    }
+    ctx.setLineDash([]);
+    for (const { text, x, y } of labels) this.halo(ctx, text, x, y);
     ctx.restore();
   }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 
@@ -82,19 +83,9 @@ def plot(*series: Series, **more: Any) -> Plot:
     return Plot("Returns", x, y, series, "Means over seeds.", **more)
 
 
-def heights(found: Outline) -> list[tuple[float, float]]:
-    """Return top and bottom of every bar, in pixels."""
-    bars = [rect for rect in found.all("rect") if rect["fill"].startswith("var(--c") and float(rect["width"]) != 10]
-    return [(float(bar["y"]), float(bar["y"]) + float(bar["height"])) for bar in bars]
-
-
-def points(line: dict[str, str]) -> list[tuple[float, float]]:
-    return [tuple(map(float, pair.split(","))) for pair in line["points"].split()]  # type: ignore[misc]
-
-
-def lines(found: Outline, ink: str) -> list[list[tuple[float, float]]]:
-    """Return the corners of the lines of a colour, without the edges of bands."""
-    return [points(line) for line in found.all("polyline") if line["stroke"] == ink and line["stroke-width"] == "2"]
+def charts(*blocks: Block) -> list[dict[str, Any]]:
+    """Return what the script of the page draws."""
+    return [json.loads(text) for text in outline(*blocks).inside("script") if text.startswith("{")]
 
 
 UP = Series("up", (0.0, 1e6, 2e6), (0.0, 0.5, 1.0))
@@ -133,172 +124,69 @@ def test_the_page_has_colours_for_light_and_dark_screens_and_prints_the_light_on
     assert "@media print" in style and "overflow-x: auto" in style
     names = [set(re.findall(r"(--\w+):", colours)) for colours in (light, dark)]
     assert names[0] == names[1] >= {f"--c{i}" for i in range(8)} | {"--ink", "--page"}
-    drawn = page(Document("", EVERYTHING)).partition("<main>")[2]
-    used = set(re.findall(r'(?:fill|stroke)="([^"]+)"', drawn)) - {"none", "transparent", "#000000"}
-    assert used and all(re.fullmatch(r"var\(--\w+\)", colour) and colour[4:-1] in names[0] for colour in used)
+    used = set(re.findall(r'"(--[a-z]+)"', page(Document("", EVERYTHING))))
+    assert {"--ink", "--faint", "--grid", "--page"} <= used <= names[0] | {"--mark", "--c"}
 
 
-def test_every_drawing_has_an_alternative_text():
+def test_every_picture_has_an_alternative_text():
     found = outline(*EVERYTHING)
-    drawings = [svg for svg in found.all("svg") if "viewbox" in svg and "x" not in svg]
-    assert [svg["aria-label"] for svg in drawings] == [
-        "Returns: return over steps; up, down",
-        "Returns: return over steps; ",
-        "the board",
-    ]
-    assert all(svg["role"] == "img" for svg in drawings)
+    drawings = [svg for svg in found.all("svg") if "viewbox" in svg]
+    assert [(svg["role"], svg["aria-label"]) for svg in drawings] == [("img", "the board")]
     assert found.all("pre") == [{"role": "img", "aria-label": "the board"}]
 
 
-def test_every_mark_shows_its_values_to_a_pointer():
-    band = Series("up", (0.0, 1e6), (0.0, 0.5), "dots", low=(-0.1, 0.4), high=(0.1, 0.75))
-    dots = Series("d", (5e5,), (0.2,), "dots", colour=1, labels=("my label",))
-    assert outline(plot(band, dots)).inside("title")[1:] == [
-        "up: 0 [-0.1, 0.1] at steps 0", "up: 0.5 [0.4, 0.75] at steps 1,000,000", "my label",
-    ]  # fmt: skip
-    bars = Series("", (0.0, 1.0), (0.25, -1.0), "bars")
-    found = outline(plot(bars, categories=("low", "high"), y=Axis("share", format="percent")))
-    assert found.inside("title")[1:] == ["25% at low", "-100% at high"]
+def test_a_plot_is_its_data_for_the_script_and_a_table_without_it():
+    found = outline(plot(UP, Series("down", (0.0, 1e6), (1.0, 0.0), colour=1)))
+    assert {"class": "plot"} in found.all("figure") and found.inside("h3") == ["Returns"]
+    assert found.inside("td")[::4] == ["up", "down"] and {"1", "0"} <= set(found.inside("td"))
 
 
-def test_legends_appear_only_with_several_series():
-    assert not outline(plot(UP)).all("li")
-    again = Series("up", (0.0,), (0.3,), "dots")
-    assert outline(plot(UP, again, Series("down", (0.0,), (1.0,)))).inside("li") == ["up", "down"]
+def test_the_script_gets_series_in_order_with_their_places_and_styles():
+    down = Series("down", (2e6, 0.0, 1e6), (0.0, 1.0, None), "dots", colour=9, dashed=True, labels=("c", "a", "b"),
+                  tags=("last", "", ""))  # fmt: skip
+    thin = Series("up", (0.0, 1e6, 2e6), (0.1, 0.2, 0.3), thin=True)
+    (chart,) = charts(plot(UP, thin, down, references=(Reference("y", 0.5, "goal"),)))
+    assert chart["grids"] == [{"x": [0.0, 1e6, 2e6], "x2": []}] and not chart["grouped"]
+    up, other, dots = chart["series"]
+    style = {"kind": "line", "colour": 0, "dashed": False, "grid": 0}
+    assert up == {"name": "up", "thin": False, "y": [0.0, 0.5, 1.0], **style}
+    assert other == {"name": "up", "thin": True, "y": [0.1, 0.2, 0.3], **style}
+    assert dots == {
+        "name": "down", "thin": False, "kind": "dots", "colour": 9, "dashed": True, "grid": 0, "y": [1.0, None, 0.0],
+        "labels": ["a", "b", "c"], "tags": ["", "", "last"],
+    }  # fmt: skip
+    assert chart["references"] == [{"axis": "y", "at": 0.5, "label": "goal"}]
+    assert chart["x"]["format"] == "count" and chart["y"]["label"] == "return"
 
 
-def test_steps_hold_their_value_until_the_next():
-    steps = Series("", (0.0, 1.0, 2.0), (1.0, 0.5, 0.5), "steps")
-    (path,) = lines(outline(plot(steps)), "var(--c0)")
-    flat, vertical = path[1], path[2]
-    assert path[0][1] == flat[1] and flat[0] == vertical[0] and vertical[1] > flat[1]
-    assert len(path) == 5
+def test_bands_and_error_bars_have_both_ends_or_none():
+    band = Series("", (0.0, 1.0), (0.5, 0.5), low=(0.0, None), high=(1.0, 1.0))
+    half = Series("", (0.0, 1.0), (0.5, 0.5), low=(0.0, 0.1))
+    for kind in ("line", "bars", "dots"):
+        (chart,) = charts(plot(replace(band, kind=kind), half))  # type: ignore[arg-type]
+        assert chart["series"][0]["low"] == [0.0, None] and chart["series"][0]["high"] == [1.0, 1.0]
+        assert not {"low", "high"} & chart["series"][1].keys()
 
 
-def test_unknown_values_break_a_line():
-    holes = Series("", tuple(map(float, range(6))), (0.0, 1.0, None, 1.0, math.nan, 0.5))
-    found = outline(plot(holes))
-    assert [len(path) for path in lines(found, "var(--c0)")] == [2]
-    assert len([dot for dot in found.all("circle") if dot["fill"] == "var(--c0)"]) == 2  # single values
-
-
-def test_bands_are_thin_and_have_edges():
-    bands = [
-        Series(name, (0.0, 1.0), (0.5, 0.5), low=(0.0, None), high=(1.0, 1.0), colour=i) for i, name in enumerate("ab")
-    ]
-    whole = Series("c", (0.0, 1.0), (0.5, 0.5), low=(0.0, 0.1), high=(1.0, 0.9), colour=2)
-    found = outline(plot(*bands, whole))
-    assert all(float(area["fill-opacity"]) < 0.2 for area in found.all("polygon"))
-    edges = [line for line in found.all("polyline") if line["stroke"] == "var(--c2)" and line["stroke-width"] == "0.7"]
-    assert len(edges) == 2
-
-
-def test_stacked_bars_lie_on_top_of_each_other_inside_the_axis():
-    shares = [
-        Series(name, (0.0,), (share,), "bars", colour=i)
-        for i, (name, share) in enumerate((("a", 0.7), ("b", 0.5), ("c", -0.2)))
-    ]
-    (a, b, c) = heights(outline(plot(*shares, categories=("all",), y=Axis("share", format="percent"))))
-    assert b[1] == pytest.approx(a[0], abs=0.11) and c[0] == pytest.approx(a[1], abs=0.11)
-    assert b[0] > 14.0 and c[1] < 246.0
-
-
-def test_grouped_bars_stand_side_by_side():
+def test_categories_name_the_places_of_bars():
     bars = [Series(name, (0.0, 1.0), (0.5, 1.0), "bars", colour=i) for i, name in enumerate("ab")]
-    found = outline(plot(*bars, categories=("x", "y"), grouped=True))
-    drawn = sorted((float(r["x"]), float(r["width"])) for r in found.all("rect") if float(r["width"]) != 10)
-    assert len(drawn) == 4
-    assert all(x + width <= after + 0.11 for (x, width), (after, _) in itertools.pairwise(drawn))
-    assert len({bottom for _, bottom in heights(found)}) == 1
+    (chart,) = charts(plot(*bars, categories=("x", "y"), grouped=True))
+    assert chart["categories"] == ["x", "y"] and chart["grouped"]
 
 
-def test_bars_and_dots_have_error_bars():
-    for kind in ("bars", "dots"):
-        with_errors = Series("", (0.0,), (0.5,), kind, low=(0.25,), high=(1.0,))  # type: ignore[arg-type]
-        drawn = [points(line) for line in outline(plot(with_errors)).all("polyline") if line["stroke-width"] == "1.2"]
-        assert len(drawn) == 3 and drawn[0][0][0] == drawn[0][1][0] and drawn[0][0][1] > drawn[0][1][1]
-
-
-def test_logarithmic_axes_omit_values_that_are_not_positive():
-    values = Series("", (0.0, 0.01, 0.1, 1.0), (1.0, 0.001, -1.0, 0.1), "dots")
-    found = outline(plot(values, x=Axis("error", "log"), y=Axis("norm", "log")))
-    assert len(found.all("circle")) == 2
-    assert {"0.01", "0.1", "1", "0.001"} <= set(found.inside("text"))
-
-
-def test_reference_lines_have_labels_and_stay_inside():
-    refs = (Reference("y", 0.5, "goal"), Reference("x", 1e6, "end"), Reference("diagonal", label="equal"))
-    found = outline(plot(UP, references=(*refs, Reference("y", 7.0, "far")), y=Axis("return", high=1.0)))
-    assert {"goal", "end", "equal"} <= set(found.inside("text")) and "far" not in found.inside("text")
-
-
-def test_labels_of_close_reference_lines_are_stacked():
-    refs = tuple(Reference("y", at, f"level {at}") for at in (0.5, 0.51, 0.52))
-    labels = [text for text in outline(plot(UP, references=refs)).all("text") if "stroke" in text]
-    heights = [float(label["y"]) for label in labels]
-    assert len(heights) == 3 and heights == sorted(heights)
-    assert all(below - above >= 12 for above, below in itertools.pairwise(heights))
-    apart = (Reference("y", 0.2, "low"), Reference("y", 0.9, "high"))
-    first, second = (text for text in outline(plot(UP, references=apart)).all("text") if "stroke" in text)
-    lines = [
-        points(line)[0][1] for line in outline(plot(UP, references=apart)).all("polyline") if "5 4" in line.values()
-    ]
-    assert [float(first["y"]) - 11, float(second["y"]) - 11] == pytest.approx(sorted(lines))
-
-
-def test_tags_are_drawn_next_to_values():
-    dots = Series("", (0.0, 1.0), (0.0, 1.0), "dots", tags=("first", "last"))
-    assert {"first", "last"} <= set(outline(plot(dots)).inside("text"))
-
-
-@pytest.mark.parametrize(
-    ("axis", "values", "labels"),
-    [
-        (Axis("steps", format="count"), (0.0, 2e6), ["0", "500k", "1M", "1.5M", "2M"]),
-        (Axis("share", format="percent"), (0.0, 0.01), ["0.0%", "0.2%", "0.4%", "0.6%", "0.8%", "1.0%"]),
-        (Axis("time", format="duration"), (0.0, 7200.0), ["0 s", "30 min", "1 h", "1.5 h", "2 h"]),
-        (Axis("value"), (0.9991, 0.9993), ["0.99910", "0.99915", "0.99920", "0.99925", "0.99930"]),
-        (Axis("value"), (1e-12, 3e-12), ["1e-12", "1.5e-12", "2e-12", "2.5e-12", "3e-12"]),
-        (Axis("value", "log"), (1e-9, 1e9), ["1e-9", "1e-6", "0.001", "1", "1,000", "1,000,000", "1e9"]),
-        (Axis("value", "log"), (3.1, 4.4), ["3", "4", "5"]),
-    ],
-)
-def test_ticks_are_round_and_distinct(axis, values, labels):
-    found = outline(plot(Series("", values, (0.0, 1.0)), x=axis, y=Axis("y", low=0.0, high=1.0)))
-    texts = found.inside("text")
-    assert texts[6:-2] == labels  # after the ticks of y, before the names of the axes
-
-
-def test_the_last_tick_text_ends_inside_the_drawing():
-    dots = Series("", (20.0, 460.0), (0.0, 1.0), "dots")
-    found = outline(plot(dots, x=Axis("CPU time", "log", "duration")))
-    last = dict(zip(found.inside("text"), found.all("text"), strict=True))["8.3 min"]
-    width = float(found.all("svg")[0]["width"])
-    assert float(last["x"]) + 6.6 * len("8.3 min") / 2 <= width
-
-
-def test_one_value_and_equal_values_are_drawn():
-    for series in (
-        Series("", (3.0,), (5.0,)),
-        Series("", (1.0, 2.0), (0.0, 0.0), "bars"),
-        Series("", (2.0,), (2.0,), "dots"),
-    ):
-        for scale in ("linear", "log"):
-            found = outline(plot(series, x=Axis("x", scale), y=Axis("y", scale)))  # type: ignore[arg-type]
-            assert "nan" not in str(found.elements) and "inf" not in str(found.elements).replace("information", "")
+def test_values_that_cannot_be_drawn_are_null_and_places_that_cannot_are_left_out():
+    holes = Series("", tuple(map(float, range(6))), (0.0, 1.0, None, 1.0, math.nan, math.inf))
+    (chart,) = charts(plot(holes))
+    assert chart["series"][0]["y"] == [0.0, 1.0, None, 1.0, None, None]
+    values = Series("", (0.0, -1.0, 0.1, 1.0), (1.0, 2.0, 3.0, 0.1), "dots")
+    (chart,) = charts(plot(values, x=Axis("error", "log")))
+    assert chart["grids"][0]["x"] == [0.1, 1.0] and chart["series"][0]["y"] == [3.0, 0.1]
 
 
 def test_plot_without_values_shows_only_its_caption():
     for series in ((), (Series("a", (0.0,), (None,)),), (Series("a", (0.0,), (math.inf,)),)):
         found = outline(plot(*series))
-        assert not found.all("svg") and "Means over seeds." in found.inside("p")
-
-
-def test_long_category_names_are_rotated_and_thinned():
-    names = tuple(f"category number {i}" for i in range(60))
-    bars = Series("", tuple(map(float, range(60))), (1.0,) * 60, "bars")
-    texts = [t for t in outline(plot(bars, categories=names)).inside("text") if t.startswith("category")]
-    assert 5 < len(texts) < 30
+        assert not found.all("script") and not found.all("table") and "Means over seeds." in found.inside("p")
 
 
 def test_tables_have_headers_headings_bars_and_shades():
@@ -367,7 +255,9 @@ def test_hostile_text_is_escaped_everywhere(evil):
         )
     )
     found = Outline(text)
-    assert not found.all("script") and len(found.all("style")) == 1 and len(found.inside("h1")) == 1
+    kinds = [script.get("type", "ours") for script in found.all("script")]
+    assert kinds == ["application/json", "application/json", "ours"]
+    assert len(found.all("style")) == 1 and len(found.inside("h1")) == 1
     assert not {"\x1b", "\x00", "\u202e"} & set(text)
     clean = Outline(page(Document("t", (Paragraph("x"),))))
     assert [tag for tag, _ in found.elements][:7] == [tag for tag, _ in clean.elements][:7]

@@ -68,7 +68,8 @@ def test_only_high_reliability_is_called_trusted(reliability: float | None, verd
 def test_page_shows_all_plots_and_positions() -> None:
     found = made(("one thing to know",), noise=Noise(0.86, 0.2, 0.1, 5.0))
     text = page(document(found))
-    assert len(re.findall('<svg[^>]* role="img"', text)) == 4 + 3  # plots; board, lake and battle
+    assert text.count('<figure class="plot') == 4
+    assert len(re.findall('<svg[^>]* role="img"', text)) == 3  # board, lake and battle
     body = text.partition("<main>")[2].partition("</main>")[0]
     assert not re.search("nan|https?:|<script>", body)
     assert "Warning: one thing to know." in text and "Fails --strict: null" in text

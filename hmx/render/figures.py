@@ -1,0 +1,197 @@
+"""Draw plots with matplotlib (extra `figures`), for papers: PDF, PNG and SVG files."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from hmx.config.textfile import printable, quoted
+from hmx.errors import HmxError
+from hmx.render.blocks import Axis, Plot, Reference, Series
+from hmx.render.quantities import FORMATS, short
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMAT_NAMES = (".pdf", ".png", ".svg")
+COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#579415", "#a6761d", "#555555")
+"""Those of a page on a light ground, see page.css."""
+
+_FAINT = "#666666"
+_DASHES = ("solid", "dashdot", "dotted")  # of the series beyond the palette
+_SIZE = (4.8, 3.2)  # inches
+_MOST_NAMES, _LETTERS = 30, 60  # along an axis, and of names that stand side by side
+
+
+def save(plots: Sequence[Plot], path: Path, columns: int = 1, title: str = "") -> None:
+    """Draw plots in a file, in rows of `columns`, under `title`.
+
+    Raises:
+        HmxError: the name of the file ends in none of `FORMAT_NAMES`, or matplotlib is not installed.
+        OSError: the file cannot be written.
+    """
+    if path.suffix.lower() not in FORMAT_NAMES:
+        raise HmxError(
+            f"cannot draw {quoted(str(path))}: expected a name that ends in {', '.join(FORMAT_NAMES)}",
+            "curve.pdf, for example",
+        )
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        message = f"cannot draw {quoted(str(path))}: it needs matplotlib"
+        raise HmxError(message, "pip install matplotlib, or save as .html") from None
+    rows = -(-len(plots) // columns)
+    figure = Figure((_SIZE[0] * columns, _SIZE[1] * rows), layout="constrained")
+    for i, plot in enumerate(plots):
+        draw(plot, figure.add_subplot(rows, columns, i + 1))
+    figure.suptitle(title)
+    with mpl.rc_context({"svg.hashsalt": "hmx"}):  # so that equal plots are equal files
+        figure.savefig(path, dpi=200, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+
+
+def draw(plot: Plot, axes: Axes) -> None:
+    """Draw a plot on the axes of a figure."""
+    axes.set_title(_text(plot.title), fontsize="medium")
+    bottoms: defaultdict[tuple[float, bool], float] = defaultdict(float)
+    groups = list(dict.fromkeys(series.name for series in plot.series if series.kind == "bars"))
+    for series in plot.series:
+        if series.kind == "bars":
+            count = len(groups) if plot.grouped else 1
+            _bars(series, axes, bottoms, groups.index(series.name) if plot.grouped else 0, count)
+        elif series.kind == "area":
+            _area(series, axes, bottoms)
+        elif series.kind == "dots":
+            _dots(series, axes)
+        else:
+            _line(series, axes)
+    for reference in plot.references:
+        _reference(reference, axes)
+    _scale(plot.x, axes, "x")
+    _scale(plot.y, axes, "y")
+    if plot.categories:
+        _categories(plot, axes)
+    _legend(axes)
+
+
+def _reference(reference: Reference, axes: Axes) -> None:
+    label = f" {_text(reference.label)} "
+    if reference.axis == "diagonal":
+        line = axes.plot([0, 1], [0, 1], transform=axes.transAxes)[0]
+    elif reference.axis == "x":
+        line = axes.axvline(reference.at)
+        axes.annotate(label, (reference.at, 0.97), xycoords=axes.get_xaxis_transform(), fontsize=7, va="top")
+    else:
+        line = axes.axhline(reference.at)
+        place = (0.98, reference.at)
+        axes.annotate(label, place, xycoords=axes.get_yaxis_transform(), fontsize=7, va="top", ha="right")
+    line.set(color=_FAINT, linestyle="dashed", linewidth=0.8)
+
+
+def _categories(plot: Plot, axes: Axes) -> None:
+    names = [_text(name) for name in plot.categories]
+    every = -(-len(names) // _MOST_NAMES)
+    axes.set_xticks(range(0, len(names), every), names[::every])
+    for label in axes.get_xticklabels() if sum(map(len, names)) > _LETTERS else ():
+        label.set(rotation=40, ha="right", fontsize=7)
+
+
+def _scale(axis: Axis, axes: Axes, name: str) -> None:
+    show = FORMATS[axis.format]
+    getattr(axes, f"set_{name}scale")(axis.scale)
+    getattr(axes, f"set_{name}label")(_text(axis.label))
+    ticks = getattr(axes, f"{name}axis")
+    ticks.set_major_formatter(
+        lambda value, _: short(value) if axis.format == "count" and value >= 1000 else show(value)
+    )
+    ticks.set_minor_formatter("")
+    getattr(axes, f"set_{name}lim")(axis.low, axis.high)
+    axes.grid(visible=True, color="#e2e2e2", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _legend(axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    named = dict(zip(reversed(labels), reversed(handles), strict=True))
+    names = [name for name in dict.fromkeys(labels) if name]
+    if len(names) > 1:
+        axes.legend([named[name] for name in names], names, fontsize="small", frameon=False)
+
+
+def _colour(series: Series) -> str:
+    return _FAINT if series.colour < 0 else COLOURS[series.colour % len(COLOURS)]
+
+
+def _text(text: str) -> str:
+    """Return text of one line without control characters; a dollar sign does not start a formula."""
+    return printable(text, "").replace("$", r"\$")
+
+
+def _line(series: Series, axes: Axes) -> None:
+    colour = _colour(series)
+    y = [math.nan if value is None else value for value in series.y]
+    dashes = "dashed" if series.dashed else _DASHES[max(series.colour, 0) // len(COLOURS) % len(_DASHES)]
+    width, opacity = (0.7, 0.4) if series.thin else (1.6 if series.colour >= 0 else 0.8, 1.0)
+    drawing = "steps-post" if series.kind == "steps" else "default"
+    (line,) = axes.plot(series.x, y, color=colour, linestyle=dashes, linewidth=width, alpha=opacity)
+    line.set(label=_text(series.name), drawstyle=drawing)
+    if series.low and series.high:
+        low, high = ([math.nan if v is None else v for v in ends] for ends in (series.low, series.high))
+        step: Literal["post"] | None = "post" if series.kind == "steps" else None
+        axes.fill_between(series.x, low, high, step=step, color=colour, alpha=0.15, linewidth=0)
+
+
+def _known(series: Series) -> list[int]:
+    """Return the places of the values that can be drawn."""
+    return [i for i, value in enumerate(series.y) if value is not None and math.isfinite(value)]
+
+
+def _errors(series: Series, known: Sequence[int]) -> list[list[float]] | None:
+    """Return the distances to both ends of the intervals, which matplotlib draws as error bars."""
+    if not series.low or not series.high:
+        return None
+    ends = [(series.low[i], series.y[i] or 0.0, series.high[i]) for i in known]
+    return [
+        [math.nan if low is None else max(y - low, 0.0) for low, y, _ in ends],
+        [math.nan if high is None else max(high - y, 0.0) for _, y, high in ends],
+    ]
+
+
+def _dots(series: Series, axes: Axes) -> None:
+    known, colour = _known(series), _colour(series)
+    x, y = [series.x[i] for i in known], [series.y[i] or 0.0 for i in known]
+    axes.errorbar(
+        x, y, _errors(series, known), fmt="o", markersize=4, color=colour, label=_text(series.name), ecolor="black",
+        elinewidth=0.8, markerfacecolor="white" if series.dashed else colour,
+    )  # fmt: skip
+    for i in known if series.tags else ():
+        axes.annotate(_text(series.tags[i]), (series.x[i], series.y[i]), (4, 3), textcoords="offset points", fontsize=7)
+
+
+def _bars(series: Series, axes: Axes, bottoms: defaultdict[tuple[float, bool], float], place: int, count: int) -> None:
+    known = _known(series)
+    gaps = [after - before for before, after in zip(sorted(set(series.x)), sorted(set(series.x))[1:], strict=False)]
+    width = 0.8 * min(gaps, default=1.0) / count
+    heights = [series.y[i] or 0.0 for i in known]
+    keys = [(series.x[i], height < 0) for i, height in zip(known, heights, strict=True)]
+    starts = [0.0 if count > 1 else bottoms[key] for key in keys]
+    for key, height in zip(keys, heights, strict=True):
+        bottoms[key] += height
+    middles = [series.x[i] + (place - (count - 1) / 2) * width for i in known]
+    bars = axes.bar(middles, heights, width, starts, yerr=_errors(series, known), error_kw={"elinewidth": 0.8})
+    for bar in bars:
+        bar.set_color(_colour(series))
+    bars.set_label(_text(series.name))
+
+
+def _area(series: Series, axes: Axes, bottoms: defaultdict[tuple[float, bool], float]) -> None:
+    starts, ends = [], []
+    for x, y in zip(series.x, series.y, strict=True):
+        height = y or 0.0
+        starts.append(bottoms[x, height < 0])
+        ends.append(starts[-1] + height)
+        bottoms[x, height < 0] = ends[-1]
+    axes.fill_between(series.x, starts, ends, alpha=0.7, linewidth=0, color=_colour(series), label=_text(series.name))
