@@ -67,6 +67,13 @@ class PlainHelp:
 class Command(PlainHelp, TyperCommand):
     """A command with plain help, and with the commands of the paragraphs `Example: hmx ...` as its examples."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the arguments; a word that no path can have is a wrong argument."""
+        try:
+            return super().parse_args(ctx, args)
+        except ValueError as problem:
+            raise HmxError(f"cannot read the arguments of {ctx.command_path}: {problem}", "give a valid path") from None
+
     def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
         paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(help or "").split("\n\n")]
         self.examples = [part.removeprefix("Example: ") for part in paragraphs if part.startswith("Example: ")]
