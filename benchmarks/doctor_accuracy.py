@@ -41,7 +41,7 @@ from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.jobs.train import train
 from hmx.nets import make_net
-from hmx.registry.load import load
+from hmx.registry.load import Loaded, bind, load
 from hmx.reports.doctor.monitor import Finding, Monitor
 from hmx.runs import session
 from hmx.runs.sinks import Record, RunInfo, Sink
@@ -352,7 +352,7 @@ def run(cfg: Config, watch: Watch, keep: str, name: str) -> None:
     with contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as folder:
         values = {"run.root": str(Path(folder).resolve() / "runs"), "run.name": clean_run_name(name)}
         try:
-            train(fields.replace(cfg, values), sinks=[watch], force=True)
+            train(bind(Loaded(fields.replace(cfg, values))), sinks=[watch], force=True)
         except HmxError as error:
             print(f"  the run failed: {error.message}", file=sys.stderr)
 

@@ -125,8 +125,9 @@ def hmx_on_simulators(cfg: Any) -> Program:
     """Compile hmx for simulators: a seed has workers of its own, and compiles again before its clock starts."""
     from hmx.config.fields import replace
     from hmx.runs.hosted import Host, compile_hosted
-    from hmx.runs.session import first_state, open_host, open_session
+    from hmx.runs.session import first_state, open_session
     from hmx.runs.signals import SignalGuard
+    from hmx.runs.training import open_host
 
     hosts: list[Host] = []  # that of the current seed
 

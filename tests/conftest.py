@@ -228,7 +228,7 @@ def compiled_once(shared_programs: Any) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "MOST", 50)
         make = session.make_session
-        patch.setattr(session, "make_session", lambda cfg, env, given=None: make(cfg, env, given or shared_programs))
+        patch.setattr(session, "make_session", lambda task, env, given=None: make(task, env, given or shared_programs))
         yield
 
 

@@ -20,6 +20,7 @@ from hmx.jobs.requests import ForkRequest
 from hmx.jobs.train import TrainResult
 from hmx.records.curves import RETURN
 from hmx.records.paths import DEFAULT_ROOT
+from hmx.registry.load import bind
 from hmx.registry.user_code import trusting
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
@@ -66,10 +67,9 @@ def train(
         HmxError: the configuration cannot run, or the run exists; nothing has been written then. Or memory, disk or
             numbers fail later.
     """
-    loaded = resolve(settings or {}, preset)
+    task = bind(resolve(settings or {}, preset))
     with trusting(trust):
-        receivers = [*_own_sinks(progress), *sinks]
-        return training.train(loaded.config, origins=loaded.origins, sizes=loaded.sizes, sinks=receivers, force=force)
+        return training.train(task, sinks=[*_own_sinks(progress), *sinks], force=force)
 
 
 def resume(

@@ -30,12 +30,12 @@ def bench(
     from hmx.console.progress import progress
 
     outputs.check()
-    loaded = configure(typed, sets, config, preset)
+    task = configure(typed, sets, config, preset)
 
     from hmx.reports.bench.document import document, values
 
     with progress(quiet) as report:
         from hmx.reports.bench.job import bench as job
 
-        findings = job(loaded.config, request, origins=loaded.origins, sizes=loaded.sizes, progress=report)
+        findings = job(task, request, report)
     write_outputs(findings, document(findings), values(findings), outputs, findings.warnings)

@@ -191,10 +191,10 @@ RunArgument = Annotated[Path, argument("RUN", "A run: its name below runs/, or t
 
 
 def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:
-    """Load the configuration that the options of a command ask for."""
-    from hmx.registry.load import load
+    """Load the configuration of a new run that the options of a command ask for."""
+    from hmx.registry.load import bind, load
 
-    return load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)
+    return bind(load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True))
 
 
 def with_devices(typed: Typed, hosts: Hosts) -> Typed:

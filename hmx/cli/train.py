@@ -43,10 +43,10 @@ def train(
 
     Example: hmx train --env corridor --steps 200k --seed 1
     """
-    loaded = configure(with_devices(typed, hosts), sets, config, preset)
+    task = configure(with_devices(typed, hosts), sets, config, preset)
     from hmx.cli.training import dry, run
 
     if dry_run:
-        dry(loaded, force=force, json=json, full=full)
+        dry(task, force=force, json=json, full=full)
     else:
-        run(loaded, hosts, force=force, json=json, quiet=quiet)
+        run(task, hosts, force=force, json=json, quiet=quiet)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 Start = Callable[[Sequence["Sink"], "Group"], "TrainResult"]
 
 
-def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
+def run(task: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
     """Train a new run, and exit with the code of the signal that stopped it, if any."""
-    cfg = loaded.config
+    cfg = task.config
     size = f"{counted(cfg.env.num_envs, 'environment')}, {short(cfg.run.total_steps)} steps"
     if not quiet and hosts.writes:
         say("starting", f"training {cfg.env.id} with {cfg.algo.name}: {size}")
@@ -47,15 +47,7 @@ def run(loaded: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = 
     command_line = ["hmx", *sys.argv[1:]]
 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        return train(
-            cfg,
-            origins=loaded.origins,
-            sizes=loaded.sizes,
-            sinks=sinks,
-            force=force,
-            command_line=command_line,
-            group=group,
-        )
+        return train(task, sinks=sinks, force=force, command_line=command_line, group=group)
 
     _execute(start, hosts, json, quiet)
 
@@ -119,12 +111,12 @@ def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: boo
         say("warning", warning)
 
 
-def dry(loaded: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
+def dry(task: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     """Show the plan of `train`: settings that differ from the defaults, or every value if `full`."""
     from hmx.jobs.train import plan
     from hmx.records.paths import RunPaths
 
-    planned = plan(loaded.config, origins=loaded.origins, sizes=loaded.sizes)
+    planned = plan(task)
     write_result(planned.to_json(), summaries.plan(planned, full), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)

@@ -28,7 +28,6 @@ from hmx.algos.search import check_search, make_search, simulations_of
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
-from hmx.config.fields import values_of
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.protocol import Env, EnvSpec, Planner, playable
 from hmx.envs.registry import make_env, make_planner
@@ -47,7 +46,7 @@ from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.lowered import LoweredPrograms, lowered_programs
 from hmx.runs.restoring import restore_policy
-from hmx.runs.session import Session, build_and_check, open_session
+from hmx.runs.session import Session, build_and_check, open_task
 from hmx.runs.signals import interruptible
 from hmx.stats import intervals as stats
 from hmx.types import Array, Key
@@ -132,14 +131,15 @@ def evaluate(
     paths = find_policy(run, root)
     old = read_config(paths)
     with trusting(trust):
-        cfg, origins, _ = changed(old, changes or {}, paths)
+        task = changed(old, changes or {}, paths)
+        cfg = task.config
         if policies is None or "search" in policies:  # otherwise it would be compiled without need
             search = simulations_of(cfg, search)
         if policies is None:
             policies = ("sampled", "greedy") if search is None else ("greedy", "search")
         _check(episodes, policies, search)
         warning = enable_cache()
-        session = open_session(cfg, paths, origins=origins)
+        session = open_task(task, paths)
     restored = restore_policy(session, paths, checkpoint)
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
@@ -196,9 +196,10 @@ def _without_agent(
         raise HmxError("cannot evaluate: no run given, and only random and planner need none", hint)
     _check(episodes, policies, None)
     with trusting(trust):
-        loaded = load(sets=[f"{key}={show(value)}" for key, value in changes.items()])
+        task = load(sets=[f"{key}={show(value)}" for key, value in changes.items()])
         warning = enable_cache()
-        cfg, env = build_and_check(loaded.config, origins=loaded.origins, sizes=loaded.sizes)
+        task, env = build_and_check(task)
+    cfg = task.config
     episodes, seed = episodes or cfg.run.eval_episodes or 1000, cfg.run.seed if seed is None else seed
     choices, names = [random_policy(action_dim=env.spec.action_dim)], ["random"]
     if "planner" in policies:
@@ -207,7 +208,7 @@ def _without_agent(
     if env.spec.simulator is not None:
         play = _simulator_player(cfg, env.spec, None, episodes)
     else:
-        programs = lowered_programs(values_of(cfg), ("without agent", *names, *values_of(cfg).items()))
+        programs = lowered_programs(task.values, ("without agent", *names, *task.values.items()))
         play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes, programs), names, episodes)
     rows = [row for policy in policies for row in play(None, policy, seed, progress)]
     return EvaluateResult(

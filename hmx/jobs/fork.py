@@ -33,9 +33,11 @@ from hmx.runs import checkpoint
 from hmx.runs import reference as references
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
+from hmx.runs.devices import device_name
 from hmx.runs.restoring import Restored, choose, restore_chosen
-from hmx.runs.session import Session, add_copies, device_name, make_sinks
+from hmx.runs.session import Session
 from hmx.runs.sinks import Sink
+from hmx.runs.training import Training, add_copies, make_sinks
 
 _DEFAULTS = ForkRequest()
 
@@ -102,16 +104,8 @@ def fork(
         for text in (warning, *meta.resumes[-1].notes, *opened.warnings):
             if text:
                 sink_group.warn(text)
-        return run_session(
-            session,
-            paths,
-            meta,
-            sink_group,
-            lambda: restored.state,
-            first=restored.update,
-            group=group,
-            episodes=restored.episodes,
-        )
+        training = Training(session, paths, meta, sink_group, group)
+        return run_session(training, lambda: restored.state, restored.update, episodes=restored.episodes)
 
 
 def plan(
@@ -151,13 +145,13 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
     resumes = known.resumes if known is not None else ()
     later = _changed_later(resumes, chosen.manifest.update)
     old = fields.replace(newest, later)
-    loaded = changed(old, changes, parent, forked=chosen.path)
+    task = changed(old, changes, parent, forked=chosen.path)
     place = {"run.root": str(parent.root), "run.name": request.name}
-    session = open_to_train(loaded._replace(config=fields.replace(loaded.config, place)), parent)
+    session = open_to_train(task.changed(place), parent)
     try:
         restored = restore_chosen(session, parent, chosen, codec.shape_digest(old, chosen.manifest.schema))
     except checkpoint.DoesNotFit as problem:
-        values = {key: fields.get(loaded.config, key) for key in codec.diff(old, loaded.config)}
+        values = {key: new for key, (_, new) in codec.diff(old, task.config).items()}
         raise HmxError(problem.message, other_run(old, values, parent, chosen.path)) from None
     restored = restored._replace(state=references.attached(session, parent, restored.state))
     differences = codec.diff(old, session.cfg)
@@ -167,7 +161,7 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
         message = f"cannot fork {parent.name} at update {update:,}: it ends there"
         hint = f"train longer: --steps {2 * update * sizes.batch_size}; or fork an earlier checkpoint: --at UPDATE"
         raise HmxError(message, hint)
-    warnings = [*restored.warnings, *schedule_notes(fields.values_of(session.cfg), differences)]
+    warnings = [*restored.warnings, *schedule_notes(session.task, differences)]
     if later:
         warnings.append(f"the run was changed after update {update:,}; the fork keeps {show_all(later)}")
     history = tuple(resume for resume in resumes if resume.update <= update)
@@ -192,7 +186,7 @@ def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, Any]:
 
 def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tuple[Session, Meta]:
     """Write the new run as if it had been interrupted at the checkpoint; its run.toml and meta.json come last."""
-    session = opened.session._replace(cfg=fields.replace(opened.session.cfg, {"run.name": paths.name}))
+    session = opened.session.changed({"run.name": paths.name})
     update, manifest = opened.restored.update, opened.restored.manifest
     parent = {"name": opened.parent.name, "run_id": manifest.run_id or frozen.run_id_of(opened.parent)}
     meta = dataclasses.replace(new_meta(session, command_line), resumes=opened.history)

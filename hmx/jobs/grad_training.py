@@ -16,7 +16,6 @@ from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.algos.types import TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import playable
-from hmx.registry.algorithms import find_algorithm
 from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session
 
@@ -47,7 +46,7 @@ def make_reports(session: Session) -> Reports | None:
 
     def measure(state: TrainState, update: int) -> list[Record]:
         hypers, found = session.algorithm.hypers(update - 1), []
-        if find_algorithm(cfg.algo.name).replays:
+        if session.task.algorithm.replays:
             # Reports on episodes do not need the buffer, which would be copied for each agent.
             state = state._replace(learner=state.learner._replace(replay=None, overwritten=None))
         for agent in range(cfg.run.num_seeds):

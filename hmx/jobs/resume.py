@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hmx.config import codec, fields
+from hmx.config import codec
 from hmx.config.files import Unreadable
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
@@ -27,21 +27,23 @@ from hmx.records.layout import find_run
 from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
+from hmx.records.own_environment import environment_facts, keep_environment
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult, JsonValue, plain
-from hmx.registry.algorithms import find_algorithm
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs import reference as references
 from hmx.runs.checkpoint import DoesNotFit
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
+from hmx.runs.devices import device_name
 from hmx.runs.event_files import check_installed
 from hmx.runs.memory import placed
 from hmx.runs.programs import Programs
 from hmx.runs.restoring import Restored, restore
-from hmx.runs.session import Session, device_name, environment_facts, keep_environment, make_sinks, open_session
+from hmx.runs.session import Session, open_task
 from hmx.runs.sinks import Sink
+from hmx.runs.training import Training, make_sinks
 
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
@@ -127,18 +129,8 @@ def resume_locked(
     for text in (warning, *notes, *opened.warnings):
         if text:
             sink_group.warn(text)
-    restored = opened.restored
-    return run_session(
-        opened.session,
-        paths,
-        meta,
-        sink_group,
-        lambda: restored.state,
-        first=restored.update,
-        group=group,
-        until=until,
-        episodes=restored.episodes,
-    )
+    training, restored = Training(opened.session, paths, meta, sink_group, group), opened.restored
+    return run_session(training, lambda: restored.state, restored.update, until=until, episodes=restored.episodes)
 
 
 def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:
@@ -206,12 +198,11 @@ def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> Res
     )
 
 
-def open_to_train(loaded: Loaded, paths: RunPaths, programs: Programs | None = None) -> Session:
+def open_to_train(task: Loaded, paths: RunPaths, programs: Programs | None = None) -> Session:
     """Open the session of a run that has a state; refuse what cannot be trained before anything is changed."""
-    cfg = loaded.config
     if Permissions.accept_change:
-        cfg = fields.replace(cfg, hashes_of(fields.values_of(cfg)))
-    session = placed(open_session(cfg, paths, origins=loaded.origins, programs=programs))
+        task = task.changed(hashes_of(task.values))
+    session = placed(open_task(task, paths, programs))
     if session.cfg.run.tensorboard:
         check_installed()
     return session
@@ -234,7 +225,7 @@ def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | N
         message = f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates"
         raise HmxError(message, f"to extend it: hmx resume {paths.argument} --steps {2 * steps}")
     differences = codec.diff(old, cfg)
-    warnings = restored.warnings + schedule_notes(fields.values_of(cfg), differences)
+    warnings = restored.warnings + schedule_notes(session.task, differences)
     return _Opened(paths, session, restored, differences, tuple(warnings))
 
 
@@ -289,11 +280,11 @@ def _other_versions(old: Meta) -> list[str]:
     return [f"versions have changed, so the numbers may differ in their last bits: {', '.join(parts)}"] if parts else []
 
 
-def schedule_notes(values: Mapping[str, Any], differences: Mapping[str, object]) -> list[str]:
+def schedule_notes(task: Loaded, differences: Mapping[str, object]) -> list[str]:
     """Return a note for each schedule that a new length of the run stretches."""
     if "run.total_steps" not in differences:
         return []
-    entry = find_algorithm(values["algo.name"])
+    entry, values = task.algorithm, task.values
     kinds = {name: values[SCHEDULED[name].schedule] for name in entry.schedules}
     kinds |= dict.fromkeys(entry.linear, "linear")
     spans = f"schedule now spans {values['run.total_steps']:,} steps"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.config import codec
-from hmx.config.fields import replace, values_of
+from hmx.config.fields import replace
 from hmx.config.problem import line
 from hmx.config.schema import Config
 from hmx.envs.registry import sizes_of
@@ -26,42 +26,28 @@ from hmx.records import meta as metas
 from hmx.records.atomic import writing
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
+from hmx.records.own_environment import environment_facts, keep_environment
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
-from hmx.registry.algorithms import Aspect, find_algorithm
+from hmx.registry.algorithms import Aspect
 from hmx.registry.check import warnings as warnings_of
 from hmx.registry.derive import Derived
-from hmx.registry.sizes import Sizes
-from hmx.registry.user_code import hashes_of
+from hmx.registry.load import Loaded
 from hmx.runs import reference as references
-from hmx.runs.checkpoint import without_reference
+from hmx.runs.checkpoint import state_bytes, without_reference
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import naming_shortages
-from hmx.runs.devices import make_mesh
+from hmx.runs.devices import device_name, make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult
 from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
-from hmx.runs.programs import Programs
 from hmx.runs.restoring import start_over
-from hmx.runs.session import (
-    MetaWriter,
-    Session,
-    device_name,
-    environment_facts,
-    first_state,
-    info_of,
-    keep_environment,
-    make_saver,
-    make_sinks,
-    open_host,
-    open_session,
-    run_updates,
-    state_bytes,
-)
-from hmx.runs.signals import SignalGuard, StopNow, interruptible
-from hmx.runs.sinks import Sink, SinkGroup
+from hmx.runs.session import Session, first_state, open_task
+from hmx.runs.signals import StopNow, interruptible
+from hmx.runs.sinks import Sink
+from hmx.runs.training import Training, make_sinks
 from hmx.runs.warm_start import Learned, read_learned, read_reference, start_from
 from hmx.simulators.journal import SavedEpisodes
 from hmx.simulators.pool import SimulatorFailed
@@ -121,10 +107,8 @@ class Plan:
 
 
 def train(
-    cfg: Config,
+    task: Loaded,
     *,
-    origins: Mapping[str, str] | None = None,
-    sizes: Sizes | None = None,
     sinks: Sequence[Sink] = (),
     force: bool = False,
     command_line: Sequence[str] = (),
@@ -133,9 +117,7 @@ def train(
     """Train a new run in its own folder.
 
     Args:
-        cfg: the configuration; `ppo.auto_scale` is applied here.
-        origins: of each value, for error messages and to decide what auto-scaling may change.
-        sizes: of the environment, if the configuration was checked with them.
+        task: the configuration of a new run, see `hmx.registry.load.bind`.
         sinks: receivers of records in addition to the local file, such as the console.
         force: whether a run of that name is deleted first.
         command_line: kept in meta.json.
@@ -148,13 +130,13 @@ def train(
         StopNow: a second signal; the last complete checkpoint is intact.
     """
     enable_cache()  # before the programs in it are used
-    session, scaled = prepare(cfg, origins=origins, sizes=sizes)
-    cfg = session.cfg
-    check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(cfg))})
+    session = open_task(task)
+    check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(session.cfg))})
     if not group.is_coordinator:
         return worker_result(group)
-    new = check_run(session, scaled)
-    paths = layout.new_run(cfg.run.root, cfg.run.name, new.stem, force)
+    new, cfg = check_run(session), session.cfg
+    stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
+    paths = layout.new_run(cfg.run.root, cfg.run.name, stem, force)
     with RunLock(paths):
         return start_run(new, paths, sinks=sinks, command_line=command_line, group=group)
 
@@ -165,21 +147,17 @@ class NewRun(NamedTuple):
     session: Session
     learned: Learned | None  # what it starts from; None for random weights
     reference: Learned | None  # the policy that it is kept close to, if any
-    scaled: tuple[str, ...]  # changes that scaling made
     notes: tuple[str, ...]  # warnings
-    stem: str  # of its default name
 
 
-def check_run(session: Session, scaled: list[str]) -> NewRun:
-    """Check what `prepare` has not checked yet, with the errors of `train`; nothing is written."""
+def check_run(session: Session) -> NewRun:
+    """Check what `open_task` has not checked yet, with the errors of `train`; nothing is written."""
     warning = enable_cache()
     session = placed(session)
-    cfg = session.cfg
-    if cfg.run.tensorboard:
+    if session.cfg.run.tensorboard:
         check_installed()
     session, learned, reference, notes = _read_networks(session)
-    stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
-    return NewRun(session, learned, reference, tuple(scaled), (*([warning] if warning else []), *notes), stem)
+    return NewRun(session, learned, reference, (*([warning] if warning else []), *notes))
 
 
 def _read_networks(session: Session) -> tuple[Session, Learned | None, Learned | None, list[str]]:
@@ -204,8 +182,7 @@ def start_run(
     With `until`, the run stops after that update with a checkpoint, as if it had been interrupted there.
     """
     session, learned = new.session, new.learned
-    session = session._replace(cfg=replace(session.cfg, {"run.name": paths.name}))
-    run = session.cfg.run
+    session = session.changed({"run.name": paths.name})
 
     def start() -> TrainState:
         state = first_state(session)
@@ -218,29 +195,28 @@ def start_run(
         if new.reference is not None:
             references.write(session, paths, meta.run_id, new.reference)
         write_run(session, paths, meta)
-    sink_group = make_sinks(run, paths, sinks)
+    sink_group = make_sinks(session.cfg.run, paths, sinks)
     for message in new.notes:
         sink_group.warn(message)
     for problem in warnings_of(session.cfg, sizes_of(session.env)):
         if problem.code != "rounded_up":  # the numbers shown are the actual ones in any case
             sink_group.warn(line(problem))
-    return run_session(session, paths, meta, sink_group, start, first=0, scaled=new.scaled, group=group, until=until)
+    return run_session(Training(session, paths, meta, sink_group, group), start, until=until)
 
 
-def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes | None = None) -> Plan:
-    """Plan a run with `cfg`; write nothing.
+def plan(task: Loaded) -> Plan:
+    """Plan a new run; write nothing.
 
     Raises:
         HmxError: the configuration cannot run.
     """
-    session, scaled = prepare(cfg, origins=origins, sizes=sizes)
+    session = open_task(task)
     session, _, reference, notes = _read_networks(session)
     cfg = session.cfg
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
     paths = RunPaths(Path(cfg.run.root), name)
-    entry = find_algorithm(cfg.algo.name)
-    env_sizes = sizes_of(session.env)
+    entry, env_sizes = session.task.algorithm, sizes_of(session.env)
     saved = state_bytes(without_reference(session.abstract))
     files = {
         "config": paths.config,
@@ -253,7 +229,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
     files |= {f"buffer {i}" if i else "buffer": place for i, place in enumerate(places(cfg.replay, cfg.run, paths))}
     return Plan(
         config=replace(cfg, {"run.name": paths.name}),
-        origins=dict(origins or {}),
+        origins=dict(task.origins),
         sizes=session.sizes,
         run=paths.folder,
         exists=paths.exists(),
@@ -261,7 +237,7 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
         state_bytes=state_bytes(session.abstract),
         checkpoint_bytes=saved * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
-        auto_scale=tuple(scaled),
+        auto_scale=session.task.scaled,
         memory=run_memory(session),
         replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
         warnings=(*notes, *(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
@@ -272,27 +248,6 @@ def plan(cfg: Config, *, origins: Mapping[str, str] | None = None, sizes: Sizes 
 def _refusal(session: Session) -> list[str]:
     problem = memory_problem(session)
     return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
-
-
-def prepare(
-    cfg: Config,
-    *,
-    origins: Mapping[str, str] | None = None,
-    sizes: Sizes | None = None,
-    programs: Programs | None = None,
-) -> tuple[Session, list[str]]:
-    """Scale, build and check a new run; compute and write nothing.
-
-    Returns:
-        The session, whose configuration has the SHA-256 of all code of the user and every option of their code; and
-        one line for each change that scaling made.
-
-    Raises:
-        HmxError: the configuration has problems, all of them named; or code of the user may not run or fails.
-    """
-    scaled = find_algorithm(cfg.algo.name).scale(cfg, origins)
-    cfg = replace(scaled.config, hashes_of(values_of(scaled.config)))
-    return open_session(cfg, origins=origins, sizes=sizes, programs=programs), scaled.changes
 
 
 def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
@@ -311,15 +266,10 @@ def write_run(session: Session, paths: RunPaths, meta: Meta) -> None:
 
 
 def run_session(
-    session: Session,
-    paths: RunPaths,
-    meta: Meta,
-    sink_group: SinkGroup,
+    training: Training,
     start: Callable[[], TrainState],
+    first: int = 0,
     *,
-    first: int,
-    scaled: tuple[str, ...] = (),
-    group: Group = ALONE,
     until: int | None = None,
     episodes: SavedEpisodes | None = None,
 ) -> TrainResult:
@@ -329,61 +279,62 @@ def run_session(
 
     The caller holds the run's lock, and is the coordinator of the group.
     """
-    meta_writer = MetaWriter(paths, meta, sink_group)
+    session, paths, sink_group = training.session, training.paths, training.sink_group
+    rows: tuple[PolicyStats, ...] = ()
     finished = False
-    stopping = SignalGuard(lambda _: sink_group.phase_from_signal("stopping"))
-    with stopping as guard, contextlib.ExitStack() as stack:
+    with training:
         try:
-            run = session.cfg.run
-            sizes = (run.num_seeds, run.devices, run.on_nonfinite, session.sizes.updates_per_chunk)
-            timer = CompileTimer("train", session.cfg, *sizes)
-            sink_group.start(info_of(session, paths, meta, first, timer.last))
-            sink_group.phase("compiling")
-            sink_group.sinks.append(CompileTimes(timer))
-            start_workers(group, session, paths, first)
-            with naming_shortages("making the first state"):
-                begun = interruptible(start)
-            host = open_host(session, guard, sink_group.warn)
-            if host is not None:
-                stack.callback(host.close)
-                begun, note = host.begin(begun, episodes)
-                meta_writer.workers_cpu = host.cpu_seconds
-                if note:
-                    sink_group.warn(note)
-                    meta_writer.add_note(note)
-            saver = make_saver(session, paths, meta_writer, sink_group, guard, host)
-            reports, run_id = make_reports(session), meta.run_id
-            done = run_updates(
-                session, paths, begun, first, sink_group, guard, saver, reports, group, run_id, until, host
-            )
-            workers_cpu = meta_writer.workers_cpu()
-            stack.close()
-            meta_writer.workers_cpu = lambda: workers_cpu
+            done = _train(training, start, first, until, episodes)
             finished = done.updates == session.sizes.num_updates
             if finished:
                 with naming_shortages("saving the replay buffer"):
                     save_buffers(session, paths, done.state, done.updates, sink_group)
-            with naming_shortages("evaluating"):
-                rows = _evaluate(session, paths, run_id, done, sink_group, guard) if finished else ()
-            meta_writer.update(state="finished" if finished else "interrupted", memory_bytes=done.memory_bytes)
-            sink_group.close("finished" if finished else "interrupted")
+                with naming_shortages("evaluating"):
+                    rows = _evaluate(training, done)
+            end: Literal["finished", "interrupted"] = "finished" if finished else "interrupted"
+            training.update_meta(state=end, memory_bytes=done.memory_bytes)
+            sink_group.close(end)
         except StopNow as stop:
             saved = any(paths.checkpoints.glob("[0-9]*"))
             stop.hint = f"hmx resume {paths.argument}" if saved else start_over(paths)
             # The steps after the last update can be repeated; the run itself is complete without them.
-            meta_writer.update(state="finished" if finished else "interrupted")
+            training.update_meta(state="finished" if finished else "interrupted")
             sink_group.close("aborted")
             raise
         except BaseException as error:
             if isinstance(error, SimulatorFailed) and any(paths.checkpoints.glob("[0-9]*")):
                 error.hint += f"; the run is saved, and hmx resume {paths.argument} continues it"
             hint = error.hint if isinstance(error, HmxError) else ""
-            meta_writer.update(state="failed", message=" ".join(str(error).split())[:500], hint=hint[:500])
+            training.update_meta(state="failed", message=" ".join(str(error).split())[:500], hint=hint[:500])
             # The first failure is the one to report.
             with contextlib.suppress(HmxError):
                 sink_group.close("failed")
             raise
-    return _result(session, paths, done, sink_group, rows, first, done.signum or guard.requested, scaled)
+    return _result(training, done._replace(signum=done.signum or training.guard.requested), first, rows)
+
+
+def _train(
+    training: Training,
+    start: Callable[[], TrainState],
+    first: int,
+    until: int | None,
+    episodes: SavedEpisodes | None,
+) -> LoopResult:
+    """Make the first state, and run the updates; the workers of a simulator end with them."""
+    session, sink_group = training.session, training.sink_group
+    run = session.cfg.run
+    sizes = (run.num_seeds, run.devices, run.on_nonfinite, session.sizes.updates_per_chunk)
+    timer = CompileTimer("train", session.cfg, *sizes)
+    sink_group.start(training.info(first, timer.last))
+    sink_group.phase("compiling")
+    sink_group.sinks.append(CompileTimes(timer))
+    start_workers(training.group, session, training.paths, first)
+    with naming_shortages("making the first state"):
+        begun = interruptible(start)
+    begun = training.begin(begun, episodes)
+    done = training.run(begun, first, make_reports(session), until)
+    training.end_workers()
+    return done
 
 
 def worker_result(group: Group) -> TrainResult:
@@ -392,25 +343,16 @@ def worker_result(group: Group) -> TrainResult:
     Raises:
         HmxError: the run failed, or a process is gone.
     """
-    session, paths, done, first = run_worker(group)
-    return _result(session, paths, done, SinkGroup([]), (), first, done.signum, ())
+    return _result(*run_worker(group), ())
 
 
-def _result(
-    session: Session,
-    paths: RunPaths,
-    done: LoopResult,
-    sink_group: SinkGroup,
-    rows: tuple[PolicyStats, ...],
-    first: int,
-    signum: int | None,
-    scaled: tuple[str, ...],
-) -> TrainResult:
+def _result(training: Training, done: LoopResult, first: int, rows: tuple[PolicyStats, ...]) -> TrainResult:
+    session, paths = training.session, training.paths
     return TrainResult(
         run=paths.folder,
         env=session.cfg.env.id,
         state="finished" if done.updates == session.sizes.num_updates else "interrupted",
-        signum=signum,
+        signum=done.signum,
         first_update=first,
         updates=done.updates,
         total_updates=session.sizes.num_updates,
@@ -419,28 +361,27 @@ def _result(
         seconds=done.seconds,
         steps_per_sec=done.steps / done.seconds if done.seconds else 0.0,
         evaluation=rows,
-        warnings=tuple(sink_group.warnings),
-        auto_scale=scaled,
+        warnings=tuple(training.sink_group.warnings),
+        auto_scale=session.task.scaled,
         resume_command=f"hmx resume {paths.argument}",
         device=device_name(session.mesh),
     )
 
 
-def _evaluate(
-    session: Session, paths: RunPaths, run_id: str, done: LoopResult, sink_group: SinkGroup, guard: SignalGuard
-) -> tuple[PolicyStats, ...]:
+def _evaluate(training: Training, done: LoopResult) -> tuple[PolicyStats, ...]:
     """Evaluate random and trained play; a signal skips the rest, since the run itself is complete."""
+    session, sink_group = training.session, training.sink_group
     episodes = session.cfg.run.eval_episodes
     rows: list[PolicyStats] = []
     if not episodes:
         return ()
     sink_group.phase("evaluating")
     play = make_player(session, episodes, simulations_of(session.cfg))
-    for policy in (RANDOM, find_algorithm(session.cfg.algo.name).evaluated_by):
-        if done.signum is None and guard.requested is None:
+    for policy in (RANDOM, session.task.algorithm.evaluated_by):
+        if done.signum is None and training.guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)
     try:
-        write_evaluation(paths, run_id, rows)
+        write_evaluation(training.paths, training.meta.run_id, rows)
     except OSError as error:
-        sink_group.warn(f"{paths.reports / EVALUATION} cannot be written: {error.strerror or error}")
+        sink_group.warn(f"{training.paths.reports / EVALUATION} cannot be written: {error.strerror or error}")
     return tuple(rows)

@@ -13,9 +13,9 @@ from hmx.records.paths import RunPaths
 from hmx.runs import devices
 from hmx.runs.cluster.group import Group
 from hmx.runs.loop import LoopResult
-from hmx.runs.session import Session, open_session, run_updates, worker_saver
-from hmx.runs.signals import SignalGuard
+from hmx.runs.session import Session, open_session
 from hmx.runs.sinks import SinkGroup
+from hmx.runs.training import WORKER, Training
 
 
 def check_same_config(group: Group, asked: Mapping[str, object]) -> None:
@@ -51,8 +51,8 @@ def start_workers(group: Group, session: Session, paths: RunPaths, first: int) -
     group.broadcast(json.dumps(task).encode())
 
 
-def run_worker(group: Group) -> tuple[Session, RunPaths, LoopResult, int]:
-    """Compute the part of a worker until the coordinator ends the run; return its view and first update.
+def run_worker(group: Group) -> tuple[Training, LoopResult, int]:
+    """Compute the part of a worker until the coordinator ends the run; return its view and its first update.
 
     Raises:
         HmxError: the run failed, or a process is gone.
@@ -61,8 +61,8 @@ def run_worker(group: Group) -> tuple[Session, RunPaths, LoopResult, int]:
     cfg, paths, first = codec.from_dict(task["config"]), RunPaths(task["root"], task["name"]), int(task["first"])
     group.hint = task["hint"]
     mesh = devices.make_mesh(cfg.run.devices, cfg.env.num_envs)
-    session, sink_group, saver = open_session(cfg)._replace(mesh=mesh), SinkGroup([]), worker_saver(mesh)
-    with SignalGuard() as guard:
-        done = run_updates(session, paths, None, first, sink_group, guard, saver, make_reports(session), group)
+    session = open_session(cfg)._replace(mesh=mesh)
+    with Training(session, paths, WORKER, SinkGroup([]), group) as training:
+        done = training.run(None, first, make_reports(session))
         group.wait_for_end()
-    return session, paths, done, first
+    return training, done, first

@@ -20,7 +20,7 @@ from hmx.config.schema import Config
 from hmx.config.textfile import MAX_BYTES, read_text
 from hmx.errors import HmxError, nearest, nearest_file
 from hmx.registry import user_code
-from hmx.registry.algorithms import find_algorithm
+from hmx.registry.algorithms import AlgorithmEntry, find_algorithm
 from hmx.registry.check import error_of, problems
 from hmx.registry.environments import exists, find_environment, known_sizes
 from hmx.registry.sizes import Sizes
@@ -34,7 +34,7 @@ _CHECK = "check the path and its permissions"
 
 
 class Loaded(NamedTuple):
-    """A configuration and the origin of every dotted key.
+    """A task: a configuration, the origin of every dotted key, and what its algorithm says of itself.
 
     An origin is `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set`, an option such as `--num-envs`,
     `env.id` for a value that the environment fixes, or `default for small tasks`.
@@ -43,6 +43,31 @@ class Loaded(NamedTuple):
     config: Config
     origins: Mapping[str, str] = MappingProxyType({})
     sizes: Sizes | None = None  # of the environment, if the configuration was checked with them; None: not checked yet
+    scaled: tuple[str, ...] = ()  # one line for each value that `bind` has fitted to the batch
+
+    @property
+    def algorithm(self) -> AlgorithmEntry:
+        """Return the entry of its algorithm."""
+        return find_algorithm(self.config.algo.name)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return every value by dotted key."""
+        return values_of(self.config)
+
+    def changed(self, values: Mapping[str, Any]) -> Loaded:
+        """Return the task with other values by dotted key."""
+        return self._replace(config=replace(self.config, values))
+
+
+def bind(task: Loaded) -> Loaded:
+    """Fit sizes of a new run to its batch if its configuration asks for it, and note the code of the user as it is now.
+
+    Returns:
+        The task as it is trained, with the SHA-256 of every file of the user.
+    """
+    cfg, changes = task.algorithm.scale(task.config, task.origins)
+    return task._replace(config=replace(cfg, user_code.hashes_of(values_of(cfg))), scaled=(*task.scaled, *changes))
 
 
 class _Layers:
@@ -87,7 +112,7 @@ def load(
             out, since it is in use.
 
     Returns:
-        The configuration as given: what it becomes where its sizes are scaled is checked, but not applied.
+        The configuration as given; `bind` makes of it what is trained, which is checked here.
 
     Raises:
         HmxError: lists every problem of every layer, one per line; or the file cannot be read.
@@ -124,9 +149,9 @@ def load(
     sizes = known_sizes(cfg.env) if check else None
     unfit = layers.problems
     if check and (entry or unfit or not exists(cfg.env.id)):
-        scaled = find_algorithm(cfg.algo.name).scale(cfg, layers.origins).config
         bad = {key for problem in unfit for key in problem.keys}
-        broken = [problem for problem in problems(scaled, sizes) if not bad.intersection(problem.keys)]
+        fitted = bind(Loaded(cfg, layers.origins)).config
+        broken = [problem for problem in problems(fitted, sizes) if not bad.intersection(problem.keys)]
         if check is not True:
             own = [p for p in broken if all(key.partition(".")[0] in check for key in p.keys)]
             broken = [p for p in own if p.keys != ("env.id",)]  # building the environment reports the missing package

@@ -375,3 +375,9 @@ def _nested(path: str) -> str:
     """Return the current path of a leaf of schema 1 or 2."""
     parent = _PARENTS.get(path.partition("/")[0])
     return f"{parent}/{path}" if parent else path
+
+
+def state_bytes(state: Any) -> int:
+    """Return the bytes of a state or a part of it (arrays, or their shapes)."""
+    plain = jax.eval_shape(lambda tree: jax.tree.map(as_data, tree), state)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(plain))

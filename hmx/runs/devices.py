@@ -52,6 +52,15 @@ def shardings(mesh: Mesh, algorithm: Algorithm, state: TrainState, num_seeds: in
     return cast(TrainState, jax.tree.map(lambda part: NamedSharding(mesh, PartitionSpec(*lead, *part)), parts))
 
 
+def device_name(mesh: Mesh | None) -> str:
+    """Return the name of the devices of a run, such as `cpu` or `NVIDIA H200 (1 of 1)`."""
+    used = 1 if mesh is None else mesh.size
+    device, there, processes = jax.devices()[0], jax.device_count(), jax.process_count()
+    apart = f", {processes} processes" if processes > 1 else ""
+    alone = device.platform == "cpu" and there == 1
+    return str(device.device_kind) if alone else f"{device.device_kind} ({used} of {there}{apart})"
+
+
 def on_devices(mesh: Mesh | None) -> contextlib.AbstractContextManager[object]:
     """Split programs that are traced inside the block over `mesh`."""
     return contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh)

@@ -7,12 +7,13 @@ import shlex
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
-from hmx.algos.types import Algorithm, TrainState
+from hmx.algos.types import TrainState
+from hmx.config import codec
 from hmx.errors import ExitCode, HmxError
 from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.jsonl import encode
@@ -21,8 +22,8 @@ from hmx.runs import checkpoint
 from hmx.runs.chunk import MEAN_REWARD, REWARD_TERM, key_checks
 from hmx.runs.device_memory import naming_shortages
 from hmx.runs.loop import NonFiniteUpdate
+from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
-from hmx.runs.sinks import SinkGroup
 
 EXPERIENCE = "experience.npz"
 REFUSED = "refused.json"
@@ -30,21 +31,14 @@ MAX_ENTROPY = "train/max_entropy"
 SCHEMA = 1
 
 
-class DiagnosisContext(NamedTuple):
-    """The facts about a run that a diagnosis needs."""
-
-    algorithm: Algorithm
-    paths: RunPaths
-    num_seeds: int
-    steps_per_update: int
-    shape_digest: str
-    config_digest: str
-    sink_group: SinkGroup
-    run_id: str
-    env_id: str
-
-
-def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpdate) -> NoReturn:
+def refuse(
+    session: Session,
+    paths: RunPaths,
+    run_id: str,
+    warn: Callable[[str], None],
+    state: TrainState,
+    rejected: NonFiniteUpdate,
+) -> NoReturn:
     """Write `diagnosis/<updates done>`, which is never deleted, and end the run.
 
     It is a checkpoint of the state before the update, with `refused.json` (the values that were not finite and the
@@ -53,8 +47,8 @@ def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpda
     Raises:
         HmxError: always, with exit code 4.
     """
-    folder, done = context.paths.diagnosis, rejected.update - 1
-    batch = _experience(context, state, rejected)
+    folder, done = paths.diagnosis, rejected.update - 1
+    batch = _experience(session, warn, state, rejected)
 
     def add_files(place: Path) -> None:
         (place / REFUSED).write_text(_report(rejected), encoding="utf-8")
@@ -63,10 +57,10 @@ def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpda
                 np.savez(file, allow_pickle=False, **batch)
 
     info = CheckpointInfo(
-        run_id=context.run_id,
-        env_steps=done * context.steps_per_update,
-        shape_digest=context.shape_digest,
-        config_digest=context.config_digest,
+        run_id=run_id,
+        env_steps=done * session.sizes.batch_size,
+        shape_digest=codec.shape_digest(session.cfg),
+        config_digest=codec.digest(session.cfg),
     )
     where = f"the state before it is saved in {folder / str(done)}"
     try:
@@ -74,42 +68,43 @@ def refuse(context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpda
         interruptible(partial(checkpoint.write, folder, saved, done, None, info, add_files=add_files))
     except HmxError as error:
         where = error.message
-    raise _error(context, rejected, where)
+    raise _error(session.cfg.env.id, paths, rejected, where)
 
 
-def _error(context: DiagnosisContext, rejected: NonFiniteUpdate, where: str) -> HmxError:
+def _error(env_id: str, paths: RunPaths, rejected: NonFiniteUpdate, where: str) -> HmxError:
     """Return the error that names the likely cause of the update; `where` says where its state was saved."""
-    names, check = rejected.names or ("a count",), f"hmx check-env {shlex.quote(context.env_id)}"
+    names, check = rejected.names or ("a count",), f"hmx check-env {shlex.quote(env_id)}"
     others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
     terms = [name.removeprefix(REWARD_TERM) for name in names if name.startswith(REWARD_TERM)]
     files = f"all such values are in {REFUSED} there, and the batch of the update in {EXPERIENCE}"
     if MAX_ENTROPY in names:  # the logarithm of the number of legal actions
-        message = f"no action was legal in a state of {context.env_id}; {where}"
+        message = f"no action was legal in a state of {env_id}; {where}"
         hint = f"{check} finds such states: legal must allow an action in every one"
     elif terms or MEAN_REWARD in names:
         which = f"reward {'terms' if len(terms) > 1 else 'term'} {', '.join(terms)}" if terms else "reward"
         verb = "are" if len(terms) > 1 else "is"
-        message = f"the {which} of {context.env_id} {verb} not finite; the update was not applied, and {where}"
+        message = f"the {which} of {env_id} {verb} not finite; the update was not applied, and {where}"
         hint = f"{check} finds the first such step; look for a division by zero or an overflow. Also, {files}"
     else:
         message = f"{names[0]} is not finite{others}; the update was not applied, and {where}"
         hint = (
-            f"{files}. To skip such updates: hmx resume {context.paths.argument} --on-nonfinite skip; "
+            f"{files}. To skip such updates: hmx resume {paths.argument} --on-nonfinite skip; "
             "to prevent them, --set a smaller algo.learning_rate or algo.max_grad_norm"
         )
     return HmxError(f"update {rejected.update}: {message}", hint, ExitCode.CHECK_FAILED)
 
 
 def _experience(
-    context: DiagnosisContext, state: TrainState, rejected: NonFiniteUpdate
+    session: Session, warn: Callable[[str], None], state: TrainState, rejected: NonFiniteUpdate
 ) -> dict[str, np.ndarray[Any, Any]] | None:
     hypers = {name: np.float32(value) for name, value in rejected.hypers.items()}
-    experience: Callable[..., dict[str, jax.Array]] = context.algorithm.experience
-    if context.num_seeds > 1:
+    experience: Callable[..., dict[str, jax.Array]] = session.algorithm.experience
+    num_seeds = session.cfg.run.num_seeds
+    if num_seeds > 1:
         experience = jax.vmap(experience, in_axes=(0, None))
 
     def compute() -> dict[str, np.ndarray[Any, Any]]:
-        with key_checks(context.num_seeds):
+        with key_checks(num_seeds):
             found = jax.jit(experience)(state, hypers)
         return {name: np.asarray(checkpoint.as_data(x)) for name, x in found.items()}
 
@@ -117,7 +112,7 @@ def _experience(
         with naming_shortages("recomputing the batch"):
             return interruptible(compute)
     except HmxError as error:
-        context.sink_group.warn(f"cannot write {EXPERIENCE}: {error.message}")
+        warn(f"cannot write {EXPERIENCE}: {error.message}")
         return None
 
 

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import jax
@@ -16,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.types import Algorithm, TrainState
-from hmx.config.files import retrying
 from hmx.config.schema import RunConfig
 from hmx.errors import HmxError, one_line
-from hmx.records import jsonl
 from hmx.runs.chunk import Chunk, Values, key_checks, not_finite, reduce_row
+from hmx.runs.clock import RunClock
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import compile_for_one_call
 from hmx.runs.device_memory import naming_shortages
@@ -33,44 +31,6 @@ from hmx.simulators.pool import SimulatorFailed
 from hmx.types import Key
 
 FIRST_CHECKPOINT = 30.0  # seconds of training after which a run without a checkpoint writes one
-
-
-class Moment(NamedTuple):
-    """One moment of a run."""
-
-    elapsed: float  # seconds of training, over all resumptions
-    wall_time: float  # seconds since 1970
-
-
-class RunClock:
-    """A monotonic clock that continues from the last record of a run, given by its `elapsed` and its `wall_time`."""
-
-    def __init__(self, elapsed: float = 0.0, wall_time: float = 0.0) -> None:
-        self._elapsed = elapsed
-        self._wall_time = max(wall_time, time.time())
-        self._start = time.monotonic()
-
-    @classmethod
-    def after(cls, metrics: Path) -> RunClock:
-        """Return the clock that continues a metrics file; from 0 if the file has no usable record.
-
-        Raises:
-            Unreadable: the system fails to read the file (exit code 3).
-        """
-        try:
-            records = retrying(metrics, lambda: jsonl.tail(metrics))
-        except OSError:
-            records = []
-        return cls(*(max((_number(r.get(name)) for r in records), default=0.0) for name in Moment._fields))
-
-    def now(self) -> Moment:
-        """Return the present moment."""
-        seconds = time.monotonic() - self._start
-        return Moment(self._elapsed + seconds, self._wall_time + seconds)
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and 0 <= value < 1e15 else 0.0
 
 
 INIT = "init"  # name of the stored program that makes the initial state
@@ -355,7 +315,10 @@ class Loop:
         """Return whether the previous write failed; it is then retried with the current state."""
         failed = False
         try:
-            self.saver.wait() if wait else self.saver.collect()
+            if wait:
+                self.saver.wait()
+            else:
+                self.saver.collect()
         except HmxError as error:
             self.sink_group.warn(f"{error.message}; trying again")
             failed = True

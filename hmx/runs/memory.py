@@ -11,16 +11,17 @@ from typing import Any
 import jax
 
 from hmx.config import fields
-from hmx.config.schema import Config
 from hmx.envs.registry import sizes_of
 from hmx.errors import ExitCode, HmxError, optional
 from hmx.registry.check import problems
+from hmx.registry.load import Loaded
+from hmx.runs.checkpoint import state_bytes
 from hmx.runs.chunk import PROGRAM, UPDATE_BYTES, chunk_shapes, trace_chunk, update_bytes
 from hmx.runs.device_memory import free_memory
 from hmx.runs.devices import make_mesh, shardings
 from hmx.runs.hosted import trace_hosted
 from hmx.runs.memory_parts import UNCERTAINTY, Memory, MemoryPart, add_up, largest_fit
-from hmx.runs.session import Session, make_session, state_bytes
+from hmx.runs.session import Session, make_session
 
 _SMALL = 1024  # bytes; smaller parts of the state are counted with the parameters
 
@@ -81,8 +82,8 @@ def largest_size(session: Session, key: str, free: int) -> int:
     """Return the largest value of a size with which a run fits into so many bytes; 0 if there is none."""
     cfg, sizes = session.cfg, sizes_of(session.env)
 
-    def other(value: int) -> Config:
-        return fields.replace(cfg, {key: value})
+    def other(value: int) -> Loaded:
+        return session.task.changed({key: value})
 
     def needed(value: int) -> int:
         return _least_bytes(make_session(other(value), session.env)._replace(mesh=session.mesh), free)
@@ -92,7 +93,7 @@ def largest_size(session: Session, key: str, free: int) -> int:
             value -= value % cfg.env.num_envs
         else:  # a power of two, which is divisible into minibatches
             value = 1 << (value.bit_length() - 1) if value > 0 else 0
-        return 0 if value <= 0 or problems(other(value), sizes) else value
+        return 0 if value <= 0 or problems(other(value).config, sizes) else value
 
     return largest_fit(needed, int(str(fields.get(cfg, key))), free, below)
 

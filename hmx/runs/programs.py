@@ -6,19 +6,16 @@ what the host alone reads, have the same programs, and the second one need not t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
 import jax
 
 from hmx.algos.evaluate import Chunks
+from hmx.algos.types import Algorithm, TrainState
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import RewardWeights
-from hmx.registry.algorithms import find_algorithm
+from hmx.envs.protocol import Env
+from hmx.registry.load import Loaded
 from hmx.runs.chunk import Chunk
-
-if TYPE_CHECKING:
-    from hmx.runs.session import Session
+from hmx.runs.lowered import LoweredPrograms
 
 MOST = 8  # configurations whose programs are kept
 
@@ -33,7 +30,7 @@ class SharedPrograms:
     """What the runs with one `program_key` share; their first run fills it."""
 
     def __init__(self) -> None:
-        self.first: Session | None = None
+        self.parts: tuple[Env, Algorithm, TrainState, LoweredPrograms | None] | None = None  # of its session
         self.init: jax.stages.Compiled | None = None
         self.chunk: Chunk | None = None
         # by episodes, simulations of a decision, and weights of the rewards that returns count
@@ -55,16 +52,16 @@ class Programs:
         return shared
 
 
-def program_key(values: Mapping[str, object], hypers: frozenset[str], chunk_length: int) -> tuple[object, ...]:
+def program_key(task: Loaded, hypers: frozenset[str], chunk_length: int) -> tuple[object, ...]:
     """Return the values that the programs of a run depend on: equal for two runs that may share them.
 
     Args:
-        values: of the configuration, by key.
+        task: of the run.
         hypers: names of the scheduled hyperparameters; one that is always 0 may be absent.
         chunk_length: updates of a compiled call.
     """
-    entry = find_algorithm(str(values["algo.name"]))
+    entry = task.algorithm
     free = set(_OF_THE_HOST)
     if not entry.own:  # code of a user may read any value
         free.update(_OF_SCHEDULES, *(SCHEDULED[name] for name in entry.schedules))
-    return (*((key, value) for key, value in values.items() if key not in free), hypers, chunk_length)
+    return (*((key, value) for key, value in task.values.items() if key not in free), hypers, chunk_length)

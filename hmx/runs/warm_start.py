@@ -87,7 +87,7 @@ def _read(session: Session, use: _Use) -> tuple[Session, Learned, list[str]]:
     what = f"the values that the network of {name} predicts have another meaning here"
     warnings = [*warnings, *([f"{what}: {_became(changed, scales)}"] if scales else [])]
     if source.checkpoints.is_dir():
-        session = session._replace(cfg=fields.replace(cfg, {use.key: str(source.checkpoints / str(update))}))
+        session = session.changed({use.key: str(source.checkpoints / str(update))})
     return session, learned, warnings
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hmx.records.plain import JsonResult
 from hmx.registry.derive import derive
+from hmx.registry.load import Loaded, bind
 from hmx.study.records import Study, StudySettings
 from hmx.study.status import steps_of
 
@@ -64,10 +65,11 @@ def measure_speed(study: Study) -> float:
     Raises:
         HmxError: the configuration cannot run (exit code 2).
     """
-    from hmx.jobs.train import check_run, prepare
+    from hmx.jobs.train import check_run
     from hmx.reports.bench.hosted import make_updates
+    from hmx.runs.session import open_task
 
-    with closing(make_updates(check_run(*prepare(study.base)).session)) as updates:
+    with closing(make_updates(check_run(open_task(bind(Loaded(study.base)))).session)) as updates:
         updates.update(1)
         begun, cpu, done = time.monotonic(), updates.cpu_seconds(), 0
         while time.monotonic() - begun < _SECONDS:

@@ -18,16 +18,17 @@ from hmx.config.fields import get, replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.jobs.resume import resume_locked
-from hmx.jobs.train import NewRun, TrainResult, check_run, prepare, start_run
+from hmx.jobs.train import NewRun, TrainResult, check_run, start_run
 from hmx.records import checkpoints, layout, meta
 from hmx.records.atomic import sweep
 from hmx.records.frozen import read_config
 from hmx.records.lock import RunInUse, RunLock, holding
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult, JsonValue
-from hmx.registry.algorithms import find_algorithm
 from hmx.registry.derive import derive
+from hmx.registry.load import Loaded, bind
 from hmx.runs.programs import Programs
+from hmx.runs.session import open_task
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Sink
 from hmx.study.confirm import confirmations_due
@@ -260,11 +261,7 @@ class _Worker:
                 lock, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update,
                 programs=self._programs,
             )  # fmt: skip
-        known = self._prepared
-        if known is not None and known[0] == task.config:
-            new = known[1]
-        else:
-            new = check_run(*prepare(task.config, programs=self._programs))
+        new = self._prepare(task.config)
         layout.renew_run(task.paths)
         return start_run(new, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update)
 
@@ -299,13 +296,20 @@ class _Worker:
         """Return why a trial cannot run; empty if it can."""
         try:
             config = with_values(self._study.configs, values)
-            self._prepared = (config, check_run(*prepare(config, programs=self._programs)))
+            self._prepare(config)
         except HmxError as problem:
             if problem.exit_code != ExitCode.USAGE:
                 raise
-            prepare(self._study.base)  # raises where the values are not the reason, such as a missing package
+            # This raises where the values are not the reason, such as a missing package.
+            open_task(bind(Loaded(self._study.base)))
             return problem.message
         return ""
+
+    def _prepare(self, config: Config) -> NewRun:
+        """Return the run of a configuration; the last one is kept."""
+        if self._prepared is None or self._prepared[0] != config:
+            self._prepared = (config, check_run(open_task(bind(Loaded(config)), programs=self._programs)))
+        return self._prepared[1]
 
     def _confirm(self) -> bool:
         for chosen in confirmations_due(self._study):
@@ -340,7 +344,7 @@ def _is_trained(paths: RunPaths, update: int, last: int) -> bool:
 def _check_same(task: Task) -> None:
     """Refuse a run whose configuration is not that of the trial (exit code 3)."""
     saved = read_config(task.paths)
-    wanted = find_algorithm(task.config.algo.name).scale(task.config, None).config
+    wanted = bind(Loaded(task.config)).config
     keys = [*(key for key in task.values if "." in key), "run.seed", "run.num_seeds", "run.total_steps"]
     other = [
         f"{key} is {get(saved, key)} instead of {get(wanted, key)}"

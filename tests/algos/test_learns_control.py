@@ -3,8 +3,8 @@
 import statistics
 
 import pytest
+from new_runs import train
 
-from hmx.jobs.train import train
 from hmx.registry.load import load
 
 

@@ -28,7 +28,7 @@ MUTABLE = {
 }
 """Modules outside `cli` whose state changes while they are used, and why."""
 
-MOST_WHOLE_CONFIGURATIONS = 61
+MOST_WHOLE_CONFIGURATIONS = 54
 """Functions that take a whole `Config`, without the answers of entries; lower it when there are fewer."""
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import check_env
+from new_runs import prepare
 
 import hmx
 from hmx.config import codec
@@ -17,7 +18,6 @@ from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.single import Single, from_single, strange_truths
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.train import prepare
 from hmx.registry import user_code
 from hmx.registry.check import warnings
 from hmx.registry.environments import known_sizes
@@ -97,11 +97,11 @@ def test_only_environments_without_any_limit_get_a_warning():
     unlimited = EnvConfig(id="./game.py", max_steps=0)
     write(GAME)
     assert known_sizes(unlimited) is None and known_sizes(EnvConfig(id="gymnax/Never-built-v0", max_steps=0)) is None
-    session, _ = prepare(load(sets=["env.id=./game.py", "env.max_steps=0"]).config)
+    session = prepare(load(sets=["env.id=./game.py", "env.max_steps=0"]).config)
     sizes = sizes_of(session.env)
     assert sizes.max_steps == 9 and "no_limit" not in {p.code for p in warnings(session.cfg, sizes)}
     write(GAME.replace("MAX_STEPS = 9", ""))
-    session, _ = prepare(load(sets=["env.id=./game.py", "env.max_steps=0"]).config)
+    session = prepare(load(sets=["env.id=./game.py", "env.max_steps=0"]).config)
     sizes = sizes_of(session.env)
     assert sizes.max_steps == 0 and "no_limit" in {p.code for p in warnings(session.cfg, sizes)}
 

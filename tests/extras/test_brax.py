@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import check_env
+from new_runs import plan, train
 
 from hmx.config.extras import install
 from hmx.config.fields import replace
@@ -18,7 +19,6 @@ from hmx.envs.suites.physics import make_physics
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
-from hmx.jobs.train import plan, train
 from hmx.records.paths import RunPaths
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import check_env
+from new_runs import plan
 
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.suites.gymnax import _actions
 from hmx.errors import HmxError
-from hmx.jobs.train import plan
 from hmx.registry.environments import known_sizes
 
 gymnax = pytest.importorskip("gymnax")

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import check_env
+from new_runs import plan, train
 
 from hmx.config.extras import install
 from hmx.config.fields import replace
@@ -31,7 +32,6 @@ from hmx.envs.suites.entries import SCENARIOS
 from hmx.envs.suites.smax import make_smax
 from hmx.errors import HmxError
 from hmx.jobs.resume import resume
-from hmx.jobs.train import plan, train
 from hmx.records.layout import find_run
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load

@@ -34,10 +34,12 @@ from hmx.records.owner import this_process
 from hmx.records.paths import RunPaths
 from hmx.records.score_file import ScoreHeader
 from hmx.records.sealed_arrays import ArrayForm, StoredArray
+from hmx.registry.load import Loaded
 from hmx.runs.checkpoint import to_host
 from hmx.runs.event_files import EventFiles
 from hmx.runs.restoring import restore
 from hmx.runs.session import Session, open_session
+from hmx.runs.training import Training
 
 
 class Went(NamedTuple):
@@ -54,9 +56,9 @@ def opened(cfg: Config) -> Session:
     return open_session(cfg)
 
 
-def session_of(cfg: Config, paths: RunPaths | None = None, **given: Any) -> Session:
+def session_of(task: Loaded, *given: Any) -> Session:
     """Open a session as the jobs do."""
-    return opened(cfg)
+    return opened(task.config)
 
 
 @pytest.fixture(scope="session")
@@ -73,7 +75,7 @@ def pristine(unpack: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def states(pristine: Path) -> dict[int, dict[str, np.ndarray[Any, Any]]]:
     """What the two checkpoints hold."""
     paths = RunPaths(pristine.parent, pristine.name)
-    session = session_of(read_config(paths))
+    session = opened(read_config(paths))
     return {update: to_host(restore(session, paths, update).state) for update in (2, 4)}
 
 
@@ -95,15 +97,13 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
         return one
 
-    def run_session(
-        session: Session, paths: RunPaths, meta: Any, sink_group: Any, start: Any, *, first: int, **more: Any
-    ) -> Went:
-        return Went(first, to_host(start()), tuple(sink_group.warnings))
+    def run_session(training: Training, start: Any, first: int, **more: Any) -> Went:
+        return Went(first, to_host(start()), tuple(training.sink_group.warnings))
 
     monkeypatch.setattr(evaluates, "make_player", play)
     monkeypatch.setattr(resumes, "run_session", run_session)
     for module in (evaluates, resumes):
-        monkeypatch.setattr(module, "open_session", session_of)
+        monkeypatch.setattr(module, "open_task", session_of)
         monkeypatch.setattr(module, "enable_cache", lambda: None)
 
     def evaluate(paths: RunPaths) -> Went:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from new_runs import train
 
 from hmx.algos.evaluate import Episodes
 from hmx.config import fields
@@ -15,7 +16,6 @@ from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as jobs
 from hmx.jobs.evaluate import counted_weights, evaluate, make_player, side_by_side, summarise, unlike
-from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.reports.report.episodes import play_episodes
 from hmx.reports.report.request import ReportOptions

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from faults import Disk, Platter, spread
+from new_runs import train
 
 from hmx.cli import boundary
 from hmx.config import fields, files
@@ -25,7 +26,6 @@ from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
-from hmx.jobs import train as trains
 from hmx.records import jsonl
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
@@ -62,12 +62,12 @@ class Truth:
         self.cfg, self._records = cfg, deterministic
         self.finished, self.stopped = (RunPaths(root / name, "r") for name in ("finished", "stopped"))
         for paths, stop_at in ((self.finished, 0), (self.stopped, 1)):
-            trains.train(fields.replace(cfg, {"run.root": str(paths.root)}), sinks=[watcher(stop_at=stop_at)])
+            train(fields.replace(cfg, {"run.root": str(paths.root)}), sinks=[watcher(stop_at=stop_at)])
         self.end = self.state(self.finished)
         self.returns = [row.return_mean for row in evaluates.evaluate(self.finished.folder).policies]
 
     def train(self, paths: RunPaths) -> None:
-        trains.train(fields.replace(self.cfg, {"run.root": str(paths.root)}))
+        train(fields.replace(self.cfg, {"run.root": str(paths.root)}))
 
     def resume(self, paths: RunPaths) -> None:
         resumes.resume(paths.folder)
@@ -82,7 +82,7 @@ class Truth:
 
     def state(self, paths: RunPaths) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         cfg = fields.replace(self.cfg, {"run.root": str(paths.root)})
-        restored = restore(resumes.open_session(cfg), paths)
+        restored = restore(session.open_session(cfg), paths)
         assert restored.update == UPDATES
         return checkpoint.to_host(restored.state), self._records(paths.folder)
 
@@ -183,7 +183,7 @@ def test_power_loss_after_a_checkpoint_loses_no_data(truth: Truth, tmp_path: Pat
         return final
 
     checkpoint_write = checkpoint.write
-    monkeypatch.setattr(session.checkpoint, "write", write)
+    monkeypatch.setattr(checkpoint, "write", write)
     with Disk(paths.root, note=platter.note):
         truth.train(paths)
     monkeypatch.undo()

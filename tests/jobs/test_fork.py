@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from new_runs import plan, train
 
 from hmx.cli.new_env import EXAMPLE
 from hmx.errors import ExitCode, HmxError
@@ -17,7 +18,6 @@ from hmx.jobs.fork import fork
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import resume
 from hmx.jobs.runs import verify
-from hmx.jobs.train import plan, train
 from hmx.records import meta as metas
 from hmx.records.layout import find_run
 from hmx.registry import user_code

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from new_runs import train
 
 from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
@@ -18,7 +19,6 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
 from hmx.jobs.grad_training import make_reports, request_of
 from hmx.jobs.resume import resume
-from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
 from hmx.registry.changes import apply
 from hmx.registry.load import load

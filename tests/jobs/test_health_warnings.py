@@ -1,9 +1,9 @@
 """Warnings about a run that cannot learn: during training, after a resumption, and afterwards."""
 
 import pytest
+from new_runs import train
 
 from hmx.jobs.resume import resume
-from hmx.jobs.train import train
 from hmx.reports.doctor.job import HealthSink, doctor
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -10,12 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from new_runs import plan, train
 
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
-from hmx.jobs.train import TrainResult, plan, train
+from hmx.jobs.train import TrainResult
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.runs import weights

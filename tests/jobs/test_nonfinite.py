@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from new_runs import train
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm
@@ -18,7 +19,6 @@ from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
-from hmx.jobs.train import train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.runs import checkpoint

@@ -6,6 +6,7 @@ import os
 import shutil
 
 import pytest
+from new_runs import plan, train
 
 from hmx.cli.new_env import EXAMPLE
 from hmx.config.schema import EnvConfig
@@ -13,7 +14,6 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs, verify
-from hmx.jobs.train import plan, train
 from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.registry import user_code

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from new_runs import plan, train
 
 from hmx.config.schema import Config, EnvConfig
 from hmx.errors import ExitCode, HmxError
@@ -16,7 +17,6 @@ from hmx.jobs.export_policy import export_policy
 from hmx.jobs.fork import fork
 from hmx.jobs.requests import ForkRequest, PolicyRequest
 from hmx.jobs.resume import resume
-from hmx.jobs.train import plan, train
 from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.records.verify import verify

@@ -18,12 +18,13 @@ from typing import Any
 
 import jax
 import pytest
+from new_runs import train
 
 from hmx.config.codec import to_toml
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
-from hmx.jobs.train import TrainResult, train
+from hmx.jobs.train import TrainResult
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.runs import checkpoint, session

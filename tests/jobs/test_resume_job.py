@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from new_runs import train
 
 from hmx.config import fields
 from hmx.config.codec import to_toml
@@ -16,7 +17,6 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import resume as resumes
 from hmx.jobs.resume import resume
-from hmx.jobs.train import train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.records.layout import find_run

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from new_runs import train
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as evaluates
 from hmx.jobs import resume as resumes
 from hmx.jobs import runs
-from hmx.jobs.train import train
 from hmx.records import checkpoints, jsonl
 from hmx.records import meta as metas
 from hmx.records.artefact import read_json
@@ -48,7 +48,7 @@ def ours(made: dict[str, Path], tmp_path: Path) -> RunPaths:
 def commands(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Run evaluate and resume, without playing or training."""
 
-    def run_session(*given: Any, first: int, **more: Any) -> int:
+    def run_session(training: Any, start: Any, first: int, **more: Any) -> int:
         return first
 
     monkeypatch.setattr(evaluates, "make_player", lambda *given: lambda *played: [])

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from new_runs import train
 
 from hmx.config.codec import to_toml
 from hmx.config.schema import Config
 from hmx.jobs.resume import resume
-from hmx.jobs.train import train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 from exported_policies import made_state
+from new_runs import prepare, train
 
 from hmx.envs.protocol import Quantity
 from hmx.errors import ExitCode, HmxError
@@ -20,7 +21,6 @@ from hmx.jobs.exported.program import make_program
 from hmx.jobs.fork import fork
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import resume
-from hmx.jobs.train import prepare, train
 from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.records.frozen import read_config
@@ -224,7 +224,7 @@ def test_what_a_simulator_rules_out_is_refused(new_config, tmp_path, changes, wo
 
 def test_a_part_for_the_critic_separates_the_networks_and_is_not_exported(new_config, tmp_path):
     cfg = config(new_config, tmp_path, more={"net__shared_torso": True}, obs="parts")
-    session, _ = prepare(cfg, origins={"net.shared_torso": "default"})
+    session = prepare(cfg, origins={"net.shared_torso": "default"})
     assert not session.cfg.net.shared_torso
     with pytest.raises(HmxError, match="numbers that only the value network reads, so it needs a separate one"):
         prepare(cfg, origins={"net.shared_torso": "--set"})

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from new_runs import plan, train
 
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
-from hmx.jobs.train import plan, train
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.registry.load import load
@@ -201,7 +201,7 @@ SCRIPT = """
                 os.write(1, b"stopping\\n")
 
     try:
-        result = train(load(file=sys.argv[1], environ={}).config, sinks=[Announce()])
+        result = train(load(file=sys.argv[1], environ={}), sinks=[Announce()])
     except StopNow as stop:
         os._exit(128 + stop.signum)
     print(result.state, result.updates, flush=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hmx.runs.loop import RunClock
+from hmx.runs.clock import RunClock
 
 
 def test_time_never_goes_back_when_the_system_clock_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from hmx.__main__ import main
 from hmx.config.fields import replace, values_of
 from hmx.envs.registry import build_env
 from hmx.errors import Unavailable
+from hmx.registry.load import Loaded
 from hmx.runs import checkpoint, lowered
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.runs.loop import abstract_state, compile_init, train_keys
@@ -158,7 +159,7 @@ def test_reuse_consumes_the_donated_arguments(tmp_path: Path) -> None:
 
 def session(name: str) -> Session:
     cfg = config(name)
-    return make_session(cfg, build_env(cfg.env, cfg.reward)[0])
+    return make_session(Loaded(cfg), build_env(cfg.env, cfg.reward)[0])
 
 
 def end_of(made: Session, chunk: Chunk, programs: LoweredPrograms | None) -> Any:
@@ -267,5 +268,5 @@ def test_a_changed_configuration_has_other_programs(folder: Path) -> None:
     assert (other := session("ppo").lowered) is not None and other.find("pair", *arguments()) is not None
     for changes, same in (({"run.seed": 5}, True), ({"algo.gamma": 0.5}, False), ({"net.hidden": (9,)}, False)):
         cfg = replace(config("ppo"), changes)
-        programs = make_session(cfg, build_env(cfg.env, cfg.reward)[0]).lowered
+        programs = make_session(Loaded(cfg), build_env(cfg.env, cfg.reward)[0]).lowered
         assert programs is not None and (programs.find("pair", *arguments()) is not None) == same

@@ -7,11 +7,12 @@ import pytest
 from hmx.config.fields import replace
 from hmx.registry.load import load
 from hmx.runs import memory
+from hmx.runs.checkpoint import state_bytes
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.memory import fits, largest_size, memory_problem, run_memory
 from hmx.runs.memory_parts import largest_fit
 from hmx.runs.peak_bytes import carry_of, peak_bytes
-from hmx.runs.session import open_session, state_bytes
+from hmx.runs.session import open_session
 
 DQN = ["algo.name=dqn", "env.num_envs=8", "algo.num_steps=4", "net.hidden=16", "run.total_steps=3200"]
 CASES = {

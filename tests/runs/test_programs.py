@@ -12,7 +12,7 @@ from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.envs.registry import build_env
 from hmx.registry.algorithms import find_algorithm
-from hmx.registry.load import load
+from hmx.registry.load import Loaded, load
 from hmx.runs.chunk import trace_chunk
 from hmx.runs.loop import train_keys
 from hmx.runs.programs import MOST, Programs, program_key
@@ -49,7 +49,7 @@ def other(cfg: Config, name: str) -> Config:
 
 
 def session(cfg: Config, programs: Programs | None = None) -> Session:
-    return make_session(cfg, build_env(cfg.env, cfg.reward)[0], programs)
+    return make_session(Loaded(cfg), build_env(cfg.env, cfg.reward)[0], programs)
 
 
 def programs_of(made: Session) -> list[str]:
@@ -60,7 +60,7 @@ def programs_of(made: Session) -> list[str]:
 
 
 def key(made: Session) -> tuple[object, ...]:
-    return program_key(values_of(made.cfg), frozenset(made.algorithm.hypers(0)), made.sizes.updates_per_chunk)
+    return program_key(made.task, frozenset(made.algorithm.hypers(0)), made.sizes.updates_per_chunk)
 
 
 @pytest.mark.parametrize("name", OF)
@@ -86,10 +86,10 @@ def test_what_enters_a_program_is_in_its_key(changes: dict[str, Any]) -> None:
 
 
 def test_code_of_a_user_shares_no_schedule() -> None:
-    values = {**values_of(config("ppo")), "algo.name": "./mine.py"}
+    task = Loaded(config("ppo")).changed({"algo.name": "./mine.py"})
     hypers = frozenset({"learning_rate"})
-    assert program_key(values, hypers, 4) != program_key({**values, "algo.learning_rate": 0.1}, hypers, 4)
-    assert program_key(values, hypers, 4) == program_key({**values, "run.name": "other"}, hypers, 4)
+    assert program_key(task, hypers, 4) != program_key(task.changed({"algo.learning_rate": 0.1}), hypers, 4)
+    assert program_key(task, hypers, 4) == program_key(task.changed({"run.name": "other"}), hypers, 4)
 
 
 def test_second_session_has_the_functions_of_the_first_and_its_own_schedules() -> None:

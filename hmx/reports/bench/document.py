@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from hmx.config.schema import Config
 from hmx.errors import counted
-from hmx.registry.algorithms import PartName, find_algorithm
+from hmx.registry.algorithms import PartName
+from hmx.registry.load import Loaded
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import UNKNOWN, data_size, duration, interval, percent, short
 from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, MetricsCost, Part, Phase, SizeSpeed, UpdateSpeed
@@ -183,9 +183,10 @@ def verdict(parts: Sequence[Part], compile_seconds: float, run_seconds: float) -
     return text
 
 
-def advice(cfg: Config, bottleneck: PartName) -> str:
+def advice(task: Loaded, bottleneck: PartName) -> str:
     """Say what makes that part faster, as the algorithm says, or else as for all."""
-    if specific := find_algorithm(cfg.algo.name).advice(cfg, bottleneck):
+    cfg = task.config
+    if specific := task.algorithm.advice(cfg, bottleneck):
         return specific
     if bottleneck == "environment":
         return (

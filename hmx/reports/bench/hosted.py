@@ -8,8 +8,9 @@ from hmx.reports.bench.measure import POLICY, RANDOM, Rollouts, Updates
 from hmx.reports.bench.program_work import ProgramWork
 from hmx.runs.chunk import Chunk
 from hmx.runs.hosted import Host, compile_hosted
-from hmx.runs.session import Session, open_host
+from hmx.runs.session import Session
 from hmx.runs.signals import SignalGuard
+from hmx.runs.training import open_host
 from hmx.simulators.spaces import random_rows
 
 

@@ -6,24 +6,22 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hmx.config import codec, fields
-from hmx.config.schema import Config
+from hmx.config import codec
 from hmx.envs.registry import sizes_of
 from hmx.jobs.evaluation import Progress, no_progress
-from hmx.jobs.train import prepare
 from hmx.records.atomic import writing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import versions
 from hmx.registry.algorithms import PartName
 from hmx.registry.check import problems
 from hmx.registry.derive import Derived
-from hmx.registry.sizes import Sizes
+from hmx.registry.load import Loaded
 from hmx.reports.bench import document
 from hmx.reports.bench.findings import (
     BenchFindings,
@@ -44,8 +42,9 @@ from hmx.reports.bench.metrics_cost import metrics_cost
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.compilation import enable_cache, processor
 from hmx.runs.device_memory import free_memory, naming_shortages
+from hmx.runs.devices import device_name
 from hmx.runs.memory import fits, placed
-from hmx.runs.session import device_name, make_session
+from hmx.runs.session import make_session, open_task
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.stats.estimate import Estimate
 
@@ -58,11 +57,8 @@ SHARE = 0.4  # of the time, for the phases; the rest is for compiling and for ot
 
 
 def bench(
-    cfg: Config,
+    task: Loaded,
     request: BenchRequest,
-    *,
-    origins: Mapping[str, str] | None = None,
-    sizes: Sizes | None = None,
     progress: Progress = no_progress,
 ) -> BenchFindings:
     """Measure the phases of training of a configuration on this machine.
@@ -78,8 +74,7 @@ def bench(
     file = Path(request.compare)
     earlier = read_result(file) if request.compare else None
     warning = enable_cache()
-    session, _ = prepare(cfg, origins=origins, sizes=sizes)
-    session = placed(session)  # refuses before anything is allocated
+    session = placed(open_task(task))  # refuses before anything is allocated
     cfg, free = session.cfg, free_memory()
     progress("compiling", 0, 0)
     with (
@@ -108,7 +103,7 @@ def bench(
         run_seconds=run_seconds,
         bottleneck=parts[0].name,
         verdict=document.verdict(parts, phases[0].seconds.value, run_seconds),
-        advice=document.advice(cfg, parts[0].name),
+        advice=document.advice(session.task, parts[0].name),
         speed=speed,
         checkpoint_bytes=on_disk,
         memory_bytes=updates.memory_bytes,
@@ -119,12 +114,11 @@ def bench(
     return findings if earlier is None else replace(findings, comparison=compare(file, earlier, findings))
 
 
-def measure_speed(cfg: Config, seconds: float, progress: Progress = no_progress) -> UpdateSpeed:
+def measure_speed(task: Loaded, seconds: float, progress: Progress = no_progress) -> UpdateSpeed:
     """Measure whole updates of a configuration, and of others with more and fewer environments; see `bench`."""
     begun = time.perf_counter()
     enable_cache()
-    session, _ = prepare(cfg)
-    session = placed(session)
+    session = placed(open_task(task))
     progress("compiling", 0, 0)
     with naming_shortages("measuring"), closing(make_updates(session)) as updates:
         return _speed(updates, seconds - (time.perf_counter() - begun), progress)
@@ -226,18 +220,19 @@ def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate 
         base = estimate([number * updates.steps / t for t in found])
     sizes, late, large = [], [], []
     for factor in _FACTORS:
-        other = fields.replace(cfg, {"env.num_envs": int(cfg.env.num_envs * factor)})
-        if problems(other, sizes_of(updates.session.env)) or other.env.num_envs % (mesh.size if mesh else 1):
+        num_envs = int(cfg.env.num_envs * factor)
+        other = updates.session.task.changed({"env.num_envs": num_envs})
+        if problems(other.config, sizes_of(updates.session.env)) or num_envs % (mesh.size if mesh else 1):
             continue
         call = (1 + factor) * number * updates.steps / base.value
         predicted = updates.compilation.seconds + (LEAST_ROUNDS + 2) * call
         session = make_session(other, updates.session.env)._replace(mesh=mesh)
         if not fits(session):
-            large.append(other.env.num_envs)
+            large.append(num_envs)
         elif time.perf_counter() + predicted > end:
-            late.append((other.env.num_envs, predicted))
+            late.append((num_envs, predicted))
         else:
-            progress(f"measuring {other.env.num_envs:,} environments", 0, 0)
+            progress(f"measuring {num_envs:,} environments", 0, 0)
             with closing(make_updates(session)) as others:
                 sizes.append(_other_size(updates, number, others))
     return UpdateSpeed(

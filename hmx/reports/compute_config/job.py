@@ -17,6 +17,7 @@ from hmx.errors import HmxError, nearest
 from hmx.registry.algorithms import hyperparameters
 from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.derive import derive
+from hmx.registry.load import Loaded, bind
 from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.reports.compute_config import findings
@@ -126,7 +127,7 @@ def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
         raise HmxError(f"cannot measure {source.name}: they have no environment and no network", hint)
     from hmx.reports.bench.job import measure_speed  # imports JAX
 
-    return measure_speed(cfg, BenchRequest.seconds)
+    return measure_speed(bind(Loaded(cfg)), BenchRequest.seconds)
 
 
 def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:

@@ -10,11 +10,10 @@ from hmx.config.fields import FIELDS
 from hmx.config.schema import Config, EnvConfig, RewardWeights
 from hmx.errors import HmxError
 from hmx.records.layout import find_run
-from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import known_problems
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import find_environment
-from hmx.registry.load import Loaded, load, read_file
+from hmx.registry.load import Loaded, bind, load, read_file
 from hmx.registry.workers import worker_plan
 from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.reports.compute_config.trainer import config_of, inputs_of
@@ -118,9 +117,9 @@ def _mixed(name: str, named: Iterable[str], sets: Iterable[str], flags: Mapping[
     return HmxError(message, f"leave out {trained} for the equations, or name an environment with --env for hmx train")
 
 
-def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
-    cfg = loaded.config
-    entry = find_algorithm(cfg.algo.name)
+def _of_trainer(name: str, task: Loaded) -> SizesSource:
+    task = bind(task)
+    cfg, entry, notes = task.config, task.algorithm, task.scaled
     if entry.replays:
         raise HmxError(
             f"cannot compute batch sizes for {name}: {entry.name} draws its batches from a replay buffer",
@@ -131,10 +130,9 @@ def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
             f"cannot compute batch sizes for {name}: {entry.name} is not part of hmx, so its sizes are not known",
             "hmx train --dry-run with the same options shows its memory",
         )
-    cfg, notes = entry.scale(cfg, loaded.origins)
     broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
     if SIZE_KEYS & broken:
-        return SizesSource(name=name, inputs={}, trainer=cfg, hypers=cfg, notes=tuple(notes))
+        return SizesSource(name=name, inputs={}, trainer=cfg, hypers=cfg, notes=notes)
     plan = worker_plan(cfg.env) if _has_workers(cfg.env, cfg.reward) else None
     if plan is not None and not entry.simulators:  # it steps copies, all in one forward pass
         plan = plan._replace(num_groups=1)
@@ -145,7 +143,7 @@ def _of_trainer(name: str, loaded: Loaded) -> SizesSource:
         hypers=cfg,
         workers=plan is not None,
         memory=_ask_memory,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 

@@ -14,7 +14,7 @@ from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
 from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
-from hmx.registry.algorithms import find_algorithm
+from hmx.registry.load import Loaded
 from hmx.reports.score_buffer import source
 from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.score_buffer.measure import measure
@@ -89,8 +89,8 @@ def dry_run(
         if checkpoint is None:
             raise source.missing_policy(path)
         size = buffer_file.read_header(path).size
-    cfg = find(path if checkpoint is None else checkpoint, root).cfg
-    replays = find_algorithm(cfg.algo.name).replays
+    task = Loaded(find(path if checkpoint is None else checkpoint, root).cfg)
+    cfg, replays = task.config, task.algorithm.replays
     if size is None:
         size = cfg.replay.capacity if replays else request.collect
     env = make_env(cfg.env, cfg.reward)

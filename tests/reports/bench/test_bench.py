@@ -43,9 +43,9 @@ PHASES = ["compile", "environment", "acting", "update", "saving", "logging"]
 
 
 def bench(*sets: str) -> BenchFindings:
-    cfg = load(preset="tiny", sets=[*TINY, *sets], environ={}).config
+    task = load(preset="tiny", sets=[*TINY, *sets], environ={})
     with mock.patch.object(job, "_PATIENCE", math.inf):  # an interval even where other programs are busy
-        return job.bench(cfg, QUICK)
+        return job.bench(task, QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -146,14 +146,14 @@ def test_signal_leaves_no_files(monkeypatch, tmp_path):
 
 @pytest.mark.thorough
 def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, tmp_path):
-    cfg = load(preset="tiny", sets=[*TINY, f"run.root={tmp_path}"], environ={}).config
+    task = load(preset="tiny", sets=[*TINY, f"run.root={tmp_path}"], environ={})
     monkeypatch.setattr(job, "_FACTORS", (32.0,))
-    speed = job.measure_speed(cfg, 600)
+    speed = job.measure_speed(task, 600)
     (size,) = speed.sizes
     assert size.num_envs == 256 and size.memory_bytes is not None
     # which of the two is faster depends on what else the machine does: the next test checks the arithmetic
     assert size.ratio.low <= size.ratio.value <= size.ratio.high
-    late = job.measure_speed(cfg, 0)
+    late = job.measure_speed(task, 0)
     assert late.sizes == () and late.not_measured.startswith("No time for 256 environments: about ")
 
 

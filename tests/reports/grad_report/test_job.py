@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from new_runs import train
 
 from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.train import train
 from hmx.records.paths import RunPaths
 from hmx.records.plain import plain_object
 from hmx.render.blocks import Paragraph

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from new_runs import train
 
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.results import Consistency
@@ -17,7 +18,6 @@ from hmx.config.schema import Config
 from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.grad_training import metrics
-from hmx.jobs.train import train
 from hmx.records.metrics_table import METRICS
 from hmx.registry.load import load
 from hmx.reports.grad_report.findings import GradFindings, notes, verdict, warnings

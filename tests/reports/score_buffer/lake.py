@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from lake_values import CELLS, GAMMA, optimal_values
+from new_runs import train
 
 from hmx.config import codec
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
-from hmx.jobs.train import train
 from hmx.records.checkpoints import CheckpointInfo
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session

@@ -15,13 +15,13 @@ import lake
 import numpy as np
 import pytest
 from lake_values import CELLS, optimal_values
+from new_runs import train
 
 from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.config import fields
 from hmx.config.schema import Config
 from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.train import train
 from hmx.records import score_file
 from hmx.reports.score_buffer.findings import ScoreFindings, check_gates
 from hmx.reports.score_buffer.job import dry_run, score_buffer
