@@ -21,11 +21,10 @@ def bench(
     """Measure how fast a configuration trains on this machine, and what takes the time.
 
     Measures compiling, the environment, acting, whole updates, saving and logging in turn for about a minute, names the
-    bottleneck and suggests a number of environments. With --compare, says what became faster or slower, with intervals.
+    bottleneck and suggests a number of environments.
 
     Example: hmx bench --preset quick --json
 
-    Example: hmx bench --preset quick --compare before.json
     """
     from hmx.console.progress import progress
 

@@ -11,25 +11,22 @@ from hmx.errors import ExitCode
 WORDS = ("bench", "--preset", "tiny", "--env", "counting", "--num-envs", "8", "--seconds", "1")
 
 
-def test_result_is_printed_saved_and_comparable(hmx, tmp_path):
+def test_result_is_printed_and_saved(hmx, tmp_path):
     first = hmx(*WORDS, "--json", "--html", "page.html", "--csv", "phases.csv")
     assert first.exit_code == 0, first.output
     found = json.loads(first.stdout)
-    assert (found["schema"], found["kind"], found["env"], found["comparison"]) == (1, "hmx bench", "counting", None)
+    assert (found["schema"], found["kind"], found["env"]) == (2, "hmx bench", "counting")
     assert found["config"]["env.num_envs"] == 8
     assert found["verdict"].startswith("Training spends ")
     assert found["verdict"].split(".")[0] in (tmp_path / "page.html").read_text()
     assert [line.partition(",")[0] for line in (tmp_path / "phases.csv").read_text().splitlines()] == [
         "phase", "compile", "environment", "acting", "update", "saving", "logging",
     ]  # fmt: skip
-    (tmp_path / "before.json").write_text(first.stdout)
-    second = hmx(*WORDS, "--metrics", "--compare", "before.json", "--set", "ppo.update_epochs=2")
+    second = hmx(*WORDS, "--metrics")
     assert second.exit_code == 0, second.output
     assert found["metrics"] is None and "The metrics of rewards, actions and events take" in second.stdout
-    assert "Compared with before.json" in second.stdout
-    assert "These differ: ppo.update_epochs: 4, now 2." in second.stdout
     assert "measuring ..." in second.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["before.json", "page.html", "phases.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "phases.csv"]
 
 
 def test_an_environment_that_cannot_be_built_is_one_error(hmx, tmp_path):

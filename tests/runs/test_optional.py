@@ -208,17 +208,14 @@ def test_options_that_xla_refuses_are_left_out(kind: type[Exception], monkeypatc
     assert compilation.small_program_options() == {}
 
 
-def test_a_benchmark_counts_nothing_where_the_program_has_no_text(broken: Break) -> None:
+def test_a_benchmark_measures_compiling_where_the_cache_is_not_observable(broken: Break) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "interruptible", lambda build: build())
         broken(jax.monitoring, "register_event_duration_secs_listener")
         broken(jax.monitoring, "unregister_event_duration_listener")
         with pytest.warns(Unavailable, match="came from the cache"):
-            program, compilation_time = measure.compiled(lambda: jax.jit(lambda x: x + 1).lower(1).compile())
+            _, compilation_time = measure.compiled(lambda: jax.jit(lambda x: x + 1).lower(1).compile())
     assert not compilation_time.cached and compilation_time.waited > 0
-    broken(measure, "count_work")
-    with pytest.warns(Unavailable, match="cannot count the operations"):
-        assert measure._work_of(program).kernels == 0
 
 
 def test_environments_of_unknown_size_are_built_and_listed() -> None:

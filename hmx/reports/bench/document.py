@@ -7,17 +7,16 @@ from collections.abc import Iterator, Sequence
 from hmx.errors import counted
 from hmx.registry.algorithms import PartName
 from hmx.registry.load import Loaded
-from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
+from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
 from hmx.render.quantities import UNKNOWN, data_size, duration, interval, percent, short
-from hmx.reports.bench.findings import BUSY, BenchFindings, Comparison, MetricsCost, Part, Phase, SizeSpeed, UpdateSpeed
-from hmx.reports.bench.program_work import H100
+from hmx.reports.bench.findings import BenchFindings, MetricsCost, Part, Phase, SizeSpeed, UpdateSpeed
 from hmx.stats.estimate import Estimate
 
-_TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "no difference seen": "plain"}
+_BUSY = 0.1  # share of the processors that other programs may use
 
 
 def document(findings: BenchFindings) -> Document:
-    """Build the report: the bottleneck, the phases, other sizes, and the comparison."""
+    """Build the report: the bottleneck, the phases, and other sizes."""
     return Document(f"Benchmark of {findings.env} with {findings.algorithm}", tuple(_blocks(findings)))
 
 
@@ -52,17 +51,14 @@ def _blocks(found: BenchFindings) -> Iterator[Block]:
     yield Paragraph(found.advice)
     for warning in found.warnings:
         yield Paragraph(f"Warning: {warning}.", "warning")
-    if found.other_programs is not None and found.other_programs > BUSY:
+    if found.other_programs is not None and found.other_programs > _BUSY:
         text = f"Other programs used {percent(found.other_programs)} of the processors meanwhile: speeds are too low."
         yield Paragraph(text, "warning")
-    if found.comparison is not None:
-        yield from _comparison(found.comparison)
     yield _phases(found)
     yield _parts(found)
     if found.metrics is not None:
         yield Paragraph(_metrics(found.metrics), "strong")
     yield from speed_blocks(found.speed)
-    yield from _work(found)
     yield Paragraph(_conditions(found), "faint")
 
 
@@ -109,44 +105,6 @@ def _metrics(cost: MetricsCost) -> str:
     value, low, high = (None if share is None else 100 * share for share in cost.share)
     without = f"{counted(cost.rounds, 'round')} with and without them, in turn"
     return f"The metrics of rewards, actions and events take {interval(value, low, high)} % of an update ({without})."
-
-
-def _work(found: BenchFindings) -> Iterator[Block]:
-    counts = [(phase, phase.work) for phase in found.phases if phase.work is not None]
-    if not counts:
-        return
-    columns = (
-        Column("phase", "left"), Column("operations"), Column("bytes"), Column("kernels"), Column("steps/s, here"),
-        Column(f"steps/s, {H100.name}"), Column("limited by", "left"),
-    )  # fmt: skip
-    rows = []
-    for phase, work in counts:
-        here = "" if phase.steps_per_sec is None else short(phase.steps_per_sec.value)
-        amounts = (short(work.operations), short(work.bytes), short(work.kernels))
-        rows.append(Row((phase.name, *amounts, here, short(work.h100_steps_per_sec), work.h100_bound)))
-    note = (
-        "Counted in the programs as compiled for this device: operations and bytes per environment step, kernels per "
-        f"step of all environments or per update. {H100.name}: the most that one reaches with the same kernels."
-    )
-    if unknown := max(work.unknown_loops for _, work in counts):
-        note += f" {counted(unknown, 'loop')} of unknown length {'counts' if unknown == 1 else 'count'} once."
-    yield Table(columns, tuple(rows), "Work of a step, and a prediction", note)
-
-
-def _comparison(comparison: Comparison) -> Iterator[Block]:
-    yield Heading(f"Compared with {comparison.file}", 2)
-    if comparison.differences:
-        yield Paragraph("These differ: " + "; ".join(comparison.differences) + ".", "warning")
-    columns = (
-        Column("phase", "left"), Column("before"), Column("now"), Column("speed, ratio"), Column("verdict", "left"),
-    )  # fmt: skip
-    rows = []
-    for row in comparison.phases:
-        verdict = Cell(row.verdict, tone=_TONES.get(row.verdict, "faint"))
-        rows.append(Row((row.name, duration(row.before), duration(row.now), interval(*row.ratio), verdict)))
-    reasons = dict.fromkeys(row.reason for row in comparison.phases if row.reason)
-    note = "; ".join(f"too noisy: {reason}" for reason in reasons)
-    yield Table(columns, tuple(rows), "", f"{note[:1].upper()}{note[1:]}." if note else "")
 
 
 def _conditions(found: BenchFindings) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from hmx.reports.bench.measure import POLICY, RANDOM, Rollouts, Updates
-from hmx.reports.bench.program_work import ProgramWork
 from hmx.runs.chunk import Chunk
 from hmx.runs.hosted import Host, compile_hosted
 from hmx.runs.session import Session
@@ -43,10 +42,6 @@ class HostedUpdates(Updates):
     def cpu_seconds(self) -> float:
         """Return the processor time of this process and of the workers."""
         return super().cpu_seconds() + self._host.cpu_seconds()
-
-    def work(self) -> ProgramWork:
-        """Count nothing: only a part of an update is a compiled program."""
-        return ProgramWork()
 
     def rollouts(self) -> tuple[Rollouts, ...]:
         """Return the rollouts: simulators alone, with a message per step, and with the policy."""

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,11 +29,7 @@ from hmx.reports.bench.findings import (
     Phase,
     PhaseName,
     SizeSpeed,
-    StepWork,
     UpdateSpeed,
-    compare,
-    read_result,
-    step_work,
 )
 from hmx.reports.bench.hosted import make_updates
 from hmx.reports.bench.measure import OtherPrograms, Updates, calls_for, estimate, time_in_turn
@@ -66,13 +61,11 @@ def bench(
     Nothing is kept: checkpoints and records are written below the folder of the runs, and deleted.
 
     Raises:
-        HmxError: the configuration cannot run, the environment cannot be built, the sizes do not fit into memory (exit
-            code 2), or the result to compare with cannot be read (3).
+        HmxError: the configuration cannot run, the environment cannot be built, or the sizes do not fit into
+            memory (exit code 2).
         StopNow: a signal arrived.
     """
     begun = time.perf_counter()
-    file = Path(request.compare)
-    earlier = read_result(file) if request.compare else None
     warning = enable_cache()
     session = placed(open_task(task))  # refuses before anything is allocated
     cfg, free = session.cfg, free_memory()
@@ -89,7 +82,7 @@ def bench(
         speed = _speed(updates, request.seconds - (time.perf_counter() - begun), progress, base)
     parts = _parts(session.sizes, phases)
     run_seconds = session.sizes.num_updates * sum(part.seconds for part in parts)
-    findings = BenchFindings(
+    return BenchFindings(
         env=cfg.env.id,
         algorithm=cfg.algo.name,
         config=codec.flatten(codec.to_dict(cfg)),
@@ -111,7 +104,6 @@ def bench(
         metrics=metrics,
         warnings=(warning,) if warning else (),
     )
-    return findings if earlier is None else replace(findings, comparison=compare(file, earlier, findings))
 
 
 def measure_speed(task: Loaded, seconds: float, progress: Progress = no_progress) -> UpdateSpeed:
@@ -168,20 +160,19 @@ def _measure_phases(
     on_disk = sum(path.stat().st_size for path in checkpoints.rglob("*") if path.is_file())
     steps = updates.num_envs * updates.num_devices * num_steps  # of a rollout
     records = f"{updates.length * cfg.run.num_seeds:,} records"
-    work = step_work(updates.work(), updates.steps // updates.num_devices)
     phases = (
         Phase("compile", "an update", 1, Estimate(updates.compilation.seconds)),
-        *(_steps(kind.name, kind.unit, found[kind.name], calls[kind.name], steps, kind.work) for kind in rollouts),
-        _steps("update", "an update", found["update"], number, updates.steps, work),
+        *(_steps(kind.name, kind.unit, found[kind.name], calls[kind.name], steps) for kind in rollouts),
+        _steps("update", "an update", found["update"], number, updates.steps),
         Phase("saving", "a checkpoint", len(found["saving"]), estimate(found["saving"])),
         Phase("logging", records, len(found["logging"]), estimate(found["logging"])),
     )
     return phases, on_disk, share
 
 
-def _steps(name: PhaseName, unit: str, found: Sequence[float], calls: int, steps: int, work: StepWork | None) -> Phase:
+def _steps(name: PhaseName, unit: str, found: Sequence[float], calls: int, steps: int) -> Phase:
     seconds = [t / calls for t in found]
-    return Phase(name, unit, len(seconds), estimate(seconds), estimate([steps / t for t in seconds]), work)
+    return Phase(name, unit, len(seconds), estimate(seconds), estimate([steps / t for t in seconds]))
 
 
 def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:

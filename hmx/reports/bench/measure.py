@@ -22,8 +22,7 @@ from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
 from hmx.errors import optional
 from hmx.records.jsonl import MetricsWriter
-from hmx.reports.bench.findings import Compilation, PhaseName, StepWork, step_work
-from hmx.reports.bench.program_work import Branch, ProgramWork, count_work, heaviest, lightest
+from hmx.reports.bench.findings import Compilation, PhaseName
 from hmx.runs import checkpoint, devices
 from hmx.runs.chunk import Chunk, compile_chunk, reduce_row
 from hmx.runs.loop import init_state, seed_state
@@ -112,13 +111,6 @@ def compiled(build: Callable[[], T]) -> tuple[T, Compilation]:
     return program, Compilation(waited + sum(saved), waited, bool(saved))
 
 
-def _work_of(program: object, branch: Branch = heaviest) -> ProgramWork:
-    """Count the work of a compiled program; none if its text cannot be read."""
-    with optional("count the operations of a compiled program"):
-        return count_work((program.as_text() if isinstance(program, jax.stages.Compiled) else "") or "", branch)
-    return ProgramWork()
-
-
 class _Played(NamedTuple):
     actors: RolloutState
     last: StepResult  # of the last step, so that no part of a step is optimised away
@@ -153,10 +145,6 @@ class EnvPlayer:
         self._program, self.compilation = compiled(
             lambda: jax.jit(run).lower(state, self._played, np.bool_(False), np.int32(1), self._key).compile()
         )
-
-    def work(self, acting: bool) -> ProgramWork:
-        """Count the work of a step of all environments, at random or `acting` with the policy."""
-        return _work_of(self._program, heaviest if acting else lightest)
 
     @property
     def actors(self) -> RolloutState:
@@ -202,7 +190,6 @@ class Rollouts(NamedTuple):
     name: PhaseName
     unit: str
     play: Callable[[int], object]
-    work: StepWork | None = None
 
 
 RANDOM, POLICY = "a rollout of random actions", "a rollout of the policy"
@@ -252,10 +239,9 @@ class Updates:
         def play(acting: bool, rollouts: int) -> None:
             player.play(rollouts * cfg.algo.num_steps, self.acting_state, acting)
 
-        work = {acting: step_work(player.work(acting), num_envs) for acting in (False, True)}
         return (
-            Rollouts("environment", RANDOM, partial(play, False), work[False]),
-            Rollouts("acting", POLICY, partial(play, True), work[True]),
+            Rollouts("environment", RANDOM, partial(play, False)),
+            Rollouts("acting", POLICY, partial(play, True)),
         )
 
     @property
@@ -278,10 +264,6 @@ class Updates:
     def steps(self) -> int:
         """Environment steps of an update, over all seeds."""
         return self.session.sizes.batch_size * self.session.cfg.run.num_seeds
-
-    def work(self) -> ProgramWork:
-        """Count the work of an update on each device."""
-        return _work_of(self._chunk.call)
 
     def update(self, number: int) -> None:
         """Do updates, at most `length`, and copy their metrics to the host."""

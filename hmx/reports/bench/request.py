@@ -11,7 +11,7 @@ _PANEL = "Benchmark"
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """The time to measure, and the result to compare with."""
+    """The time to measure."""
 
     seconds: float = opt(60.0, "time to spend, compiling included; three rounds are measured in any case", "seconds",
         ge=1, le=86_400, panel=_PANEL)  # fmt: skip
@@ -20,4 +20,3 @@ class BenchRequest:
         "also measure the share of an update that the metrics of rewards, actions and events cost; compiles twice",
         panel=_PANEL,
     )
-    compare: str = opt("", "earlier result to compare with, from hmx bench --json", metavar="FILE", panel=_PANEL)
