@@ -58,7 +58,7 @@ def evaluate(
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 100 --search 32
 
-    Example: hmx evaluate champion-original --episodes 200 --set env.rules=designed
+    Example: hmx evaluate champion --episodes 200 --set env.rules=original
 
     Example: hmx evaluate --policy planner --episodes 200
     """

@@ -113,6 +113,9 @@ def resolve(
             few = len(problems) < MAX_LINES  # skip the search for a better name if no line is shown
             problems.append(unknown_key(key, show(value), origin) if few else Problem(UNKNOWN, (key,), ""))
             continue
+        if not text and isinstance(value, str) and value in field.gone:  # so that recorded runs can be read
+            values[key] = value
+            continue
         try:
             values[key] = coerce(field, value, text)
         except BadValue as bad:
@@ -126,8 +129,8 @@ def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
     """Return the problem with a key that the schema does not have; its fix is the nearest key that exists."""
     if key in _REPLACED:
         new, values = _REPLACED[key]
-        current = values.get(value.lower(), FIELDS[new].default)
-        return Problem(UNKNOWN, (key,), f"{new} has replaced it", fix(new, current), value, origin)
+        works = fitting(FIELDS[new], values.get(value.lower(), ""))
+        return Problem(UNKNOWN, (key,), f"{new} has replaced it", fix(new, works), value, origin)
     near = nearest(key, FIELDS)
     section, dot, _ = key.partition(".")
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"

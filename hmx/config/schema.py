@@ -21,7 +21,7 @@ ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
 GumbelTeacher = Literal["search", "planner"]
-GameRules = Literal["original", "designed", "closed"]
+GameRules = Literal["original", "designed"]
 NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells", "cnn"), ("ppo", "gumbel", "dqn")
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
@@ -173,9 +173,9 @@ class EnvConfig:
     undo_depth: int = opt(4, "snapshots for the program UNDO", "snapshots", ge=1, envs=HACKMATRIX, shape="always")
     rules: GameRules = opt(
         "designed",
-        "rules of HackMatrix: as in the original game, as designed (without its bug of UNDO), or closed, for recorded "
-        "runs only (docs/adr/0003-rules.md)",
+        "rules of HackMatrix: as in the original game, or as designed, without its UNDO bug (docs/adr/0003-rules.md)",
         envs=HACKMATRIX,
+        gone={"closed": "0.1.0"},
     )
     world_state: bool = opt(
         False,

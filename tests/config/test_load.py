@@ -171,8 +171,10 @@ def test_values_of_files_must_have_the_type_themselves(key, value):
 
 
 def test_replaced_key_is_refused_with_the_key_that_replaced_it(tmp_path):
-    (closed,) = failure(sets=["env.loopholes=False"])
-    assert closed == "env.loopholes = False (--set): env.rules has replaced it; did you mean env.rules=closed?"
+    (original,) = failure(sets=["env.loopholes=True"])
+    assert original == "env.loopholes = True (--set): env.rules has replaced it; did you mean env.rules=original?"
+    (closed,) = failure(sets=["env.loopholes=False"])  # closed is gone
+    assert closed == "env.loopholes = False (--set): env.rules has replaced it; did you mean env.rules=designed?"
     (unknown,) = failure(sets=["env.loopholes=maybe"])
     assert unknown.endswith("did you mean env.rules=designed?")
     file = tmp_path / "old.toml"

@@ -1,4 +1,4 @@
-"""What bounds the game: slots, snapshots, the step limit, and the rules with the reference's loopholes closed."""
+"""What bounds the game: slots, and the step limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compiled import load, read
 from oracle_play import scene
 from oracle_state import Position
 from probe import BATCH, env_state, take
-from rows import ATK, RICH, RIGHT, SIPHON, STEP, UNDO, WAIT, WARP
+from rows import RICH, RIGHT, SIPHON, WAIT
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix import rules as game
@@ -21,8 +21,8 @@ from hmx.envs.hackmatrix.observation import packed
 
 pytestmark = pytest.mark.slow
 observed = jax.jit(packed)
-CLOSED = game.Rules(undo_depth=2, name="closed")
-ENV = make_hackmatrix(EnvConfig(max_steps=2, undo_depth=2, rules="closed"), RewardWeights())
+RULES = game.Rules(undo_depth=2, name="designed")
+ENV = make_hackmatrix(EnvConfig(max_steps=2, undo_depth=2, rules="designed"), RewardWeights())
 
 
 def _step(state: game.State, action: jax.Array, keys: jax.Array) -> Any:
@@ -40,15 +40,7 @@ SCENES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "exit": (scene((5, 4), hp=2, owned=["wait", "undo"], **RICH), (WAIT, RIGHT)),
     "death": (scene((0, 0), hp=1, enemies=[("daemon", 0, 1, 3), ("daemon", 1, 0, 3)], dataSiphons=1), (SIPHON,)),
     "overflow": (scene((0, 0), owned=["wait"], **RICH, enemies=FULL, transmissions=[(0, 2, 1, "virus")]), (WAIT,)),
-    "undo": (scene((0, 0), owned=["wait", "undo", "atk+"], **RICH), (RIGHT, RIGHT, RIGHT, ATK, UNDO, UNDO)),
-    "stun": (scene((0, 0), enemies=[("daemon", 0, 1, 3)]), (RIGHT,)),
     "invalid": (scene((0, 0), stage=3), (1,)),
-    "enclosed": (
-        scene((0, 0), owned=["warp"], **RICH, enemies=[("glitch", 3, 3, 2)],
-              data=[(3, 3, 1, 0), (2, 3, 1, 0), (4, 3, 1, 0), (3, 2, 1, 0), (3, 4, 1, 0)]),
-        (WARP,),
-    ),
-    "skipped": (scene((0, 0), owned=["step", "undo", "wait", "atk+"], **RICH), (WAIT, STEP, RIGHT, ATK, UNDO)),
 }  # fmt: skip
 
 
@@ -58,7 +50,7 @@ class Limits:
     def __init__(self) -> None:
         self.positions: dict[str, list[Position]] = {}
         self.steps: list[tuple[list[str], Any]] = []
-        state = load([s for s, _ in SCENES.values()], CLOSED)
+        state = load([s for s, _ in SCENES.values()], RULES)
         names = list(SCENES)
         for name, pos in zip(names, read(state), strict=True):
             self.positions[name] = [pos]
@@ -102,38 +94,3 @@ def test_overflowing_items_are_counted(limits: Limits) -> None:
     names, (*_, timestep) = limits.steps[0]
     assert timestep.info["overflow_sum"][names.index("overflow")] == 1
     assert timestep.info["overflow_sum"][: len(names)].sum() == 1
-
-
-def test_closed_undo_stays_within_the_turn(limits: Limits) -> None:
-    cells = [pos.cell for pos in limits.positions["undo"]]
-    assert cells == [0, 1, 2, 3, 3, 3, 3]
-    assert [pos.attack for pos in limits.positions["undo"]] == [1, 1, 1, 1, 2, 1, 1]
-
-
-def test_closed_undo_does_not_take_back_a_skipped_turn(limits: Limits) -> None:
-    cells = [pos.cell for pos in limits.positions["skipped"]]
-    assert cells == [0, 0, 0, 1, 1, 1]
-    assert limits.positions["skipped"][-1].attack == 1
-
-
-def test_closed_undo_forgets_the_last_stage(limits: Limits) -> None:
-    names, (state, *_) = limits.steps[1]
-    i = names.index("exit")
-    assert state.stage[i] == 2 and state.history_count[i] == 0
-
-
-def test_closed_attacks_do_not_stun(limits: Limits) -> None:
-    assert limits.positions["stun"][-1].hp == 2 and limits.positions["stun"][-1].enemies[0].hp == 2
-
-
-def test_closed_invalid_actions_count_as_deaths(limits: Limits) -> None:
-    names, (*_, timestep) = limits.steps[0]
-    i = names.index("invalid")
-    assert timestep.terminated[i] and timestep.info["deaths_sum"][i] == 1
-    assert timestep.terms["death_penalty"][i] == -1.5
-
-
-def test_closed_lost_paths_pay_nothing(limits: Limits) -> None:
-    names, (*_, timestep) = limits.steps[0]
-    assert limits.positions["enclosed"][-1].cell == 21
-    assert timestep.terms["distance_shaping"][names.index("enclosed")] == 0.0

@@ -221,6 +221,6 @@ def test_new_report_is_compared_with_archived_gradient_report(pristine: Path, is
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_archived_configuration_file_loads_with_every_value(name: str) -> None:
     path = ARCHIVE / f"{name}.toml"
-    cfg = load(file=path, environ={}).config
+    cfg = load(file=path, environ={}, check=False).config
     assert_values_of_file(cfg, path)
     assert sum(get(cfg, key) != field.default for key, field in FIELDS.items()) > 50

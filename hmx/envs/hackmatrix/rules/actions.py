@@ -12,7 +12,7 @@ from hmx.envs.hackmatrix.rules.bits import MOVES, SIDE, Array, Board, u32
 from hmx.envs.hackmatrix.rules.history import undo
 from hmx.envs.hackmatrix.rules.programs import REACHING, reach
 from hmx.envs.hackmatrix.rules.siphon import missed, reduce_spawns, siphon
-from hmx.envs.hackmatrix.rules.state import C, E, Rules, State, T, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.state import C, E, State, T, blocks, layer, with_layers
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, PROGRAMS, SIPHON, P
 
 _LANES = 8
@@ -61,7 +61,7 @@ def _target(state: State, direction: Array) -> tuple[Array, Array, Array]:
     return t_hit, e_hit, (t_hit | e_hit) != 0
 
 
-def _strike(state: State, t_hit: Array, e_hit: Array, stun: bool) -> tuple[State, Array]:
+def _strike(state: State, t_hit: Array, e_hit: Array) -> tuple[State, Array]:
     """Destroy the transmission or hurt the enemy; survivors are stunned. Returns the kills."""
     first = bits.lowest(t_hit)
     enemies, transmissions = state.enemies, state.transmissions
@@ -75,8 +75,7 @@ def _strike(state: State, t_hit: Array, e_hit: Array, stun: bool) -> tuple[State
     for j in range(2):
         bit = jnp.where((remaining >> j) & 1 != 0, survivor, u32(0))
         rows[E.HP + j] = (rows[E.HP + j] & ~survivor) | bit
-    if stun:
-        rows[E.STUNNED] = rows[E.STUNNED] | survivor
+    rows[E.STUNNED] = rows[E.STUNNED] | survivor
     state = state._replace(enemies=jnp.stack(rows), transmissions=transmissions & ~first[None])
     return state, lax.population_count(kill).astype(jnp.int32)
 
@@ -126,7 +125,7 @@ def _own_effects(state: State, program: Array) -> State:
     )
 
 
-def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[State, Outcome]:
+def perform(state: State, action: Array, words: Array) -> tuple[State, Outcome]:
     """Carry out a valid action [B]; -1 does nothing. Rosters may have gaps afterwards."""
     direction = jnp.where((action >= 0) & (action < SIPHON), action, -1)
     siphons = action == SIPHON
@@ -137,7 +136,7 @@ def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[St
     lanes = roster.lanes_of(none.shape[0], least=_LANES, share=8)
     missed_credits, missed_energy = roster.for_few(siphons, lanes, missed, state, (none, none))
     t_hit, e_hit, found = _target(state, direction)
-    state, kills = _strike(state, t_hit, e_hit, stun=rules.name != "closed")
+    state, kills = _strike(state, t_hit, e_hit)
     state, data_siphon, at_exit = _walk(state, direction, (direction >= 0) & ~found)
     state = siphon(state, siphons)
 
@@ -148,6 +147,6 @@ def perform(state: State, action: Array, words: Array, rules: Rules) -> tuple[St
     for p in REACHING:
         reaching = reaching | (program == p)
     state, kills = reach(state, kills, jnp.where(reaching, program, -1), words)
-    state = undo(state, program == P.UNDO, rules)
+    state = undo(state, program == P.UNDO)
     at_exit = at_exit | ((program == P.WARP) & (state.pos == state.exit))
     return state, Outcome(kills, data_siphon, at_exit, missed_credits, missed_energy, reset_wasted)

@@ -10,7 +10,7 @@ from jax import lax
 from hmx.envs.hackmatrix.rules import bits, paths, roster
 from hmx.envs.hackmatrix.rules.bits import SLOTS, Array, Board, u32
 from hmx.envs.hackmatrix.rules.history import push
-from hmx.envs.hackmatrix.rules.state import GLITCH, VIRUS, E, Rules, State, T, blocks
+from hmx.envs.hackmatrix.rules.state import GLITCH, VIRUS, E, State, T, blocks
 
 SPAWN_STREAM, ORDER_STREAM = 1, 3
 
@@ -224,7 +224,7 @@ def spawn(
     return state._replace(transmissions=planes), occ._replace(transmissions=cells), overflow
 
 
-def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:
+def enemy_turn(state: State, due: Array, words: Array) -> tuple[State, Occupied, Array]:
     """Play the enemy turn in the games where `due` [B] holds and STEP does not skip it.
 
     Returns:
@@ -244,7 +244,4 @@ def enemy_turn(state: State, due: Array, words: Array, rules: Rules) -> tuple[St
         pending=state.pending - siphoned,
         enemies=state.enemies.at[E.STUNNED].set(stunned),
     )
-    # With all loopholes closed a skipped turn leaves a snapshot too: UNDO takes back programs that cost no turn, never
-    # a move.
-    state = push(state, due if rules.name == "closed" else running)
-    return state, occ, overflow + lost
+    return push(state, running), occ, overflow + lost

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
 from hmx.envs.hackmatrix.rules.roster import for_few, lanes_of
-from hmx.envs.hackmatrix.rules.state import C, E, Rules, State, T
+from hmx.envs.hackmatrix.rules.state import C, E, State, T
 
 # The flags are the last planes of both rosters, and are lost on restore.
 _ENEMY_PLANES, _TRANSMISSION_PLANES = int(E.SCHEDULED), int(T.SCHEDULED)
@@ -78,24 +78,18 @@ def push(state: State, condition: Array) -> State:
     )
 
 
-def undo(state: State, condition: Array, rules: Rules) -> State:
-    """Restore the newest snapshot in the games where `condition` holds, and delete it.
-
-    With all loopholes closed it is kept, so that UNDO never reaches past the start of the player's turn.
-    """
+def undo(state: State, condition: Array) -> State:
+    """Restore the newest snapshot in the games where `condition` holds, and delete it."""
     history = state.history
     lanes = lanes_of(condition.shape[0], least=_LANES, share=16)
     thin = state._replace(history=history[:0])
-    back: State = for_few(condition, lanes, lambda few: _undone(few[0], few[1], rules), (thin, history), thin)
+    back: State = for_few(condition, lanes, lambda few: _undone(*few), (thin, history), thin)
     return back._replace(history=history)
 
 
-def _undone(state: State, history: Array, rules: Rules) -> State:
+def _undone(state: State, history: Array) -> State:
     depth = history.shape[0]
     newest = (state.history_head - 1) % depth
     slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
     words = jnp.where(slots == newest[None, None], history, u32(0)).sum(axis=0, dtype=jnp.uint32)
-    back = restored(state, words)
-    if rules.name != "closed":
-        back = back._replace(history_head=newest, history_count=state.history_count - 1)
-    return back
+    return restored(state, words)._replace(history_head=newest, history_count=state.history_count - 1)

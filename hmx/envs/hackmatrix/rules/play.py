@@ -46,11 +46,11 @@ def advance(state: State, action: Array, words: Array, rules: Rules, legal_bits:
     valid = (action >= 0) & ((legal_bits >> action.astype(jnp.uint32)) & 1 != 0)
     before = state
     done_action = jnp.where(valid, action, -1)
-    state, outcome = perform(state, done_action, words, rules)
+    state, outcome = perform(state, done_action, words)
     state = state._replace(enemies=bits.compress(state.enemies, state.enemies[E.ALIVE]))
     completed = outcome.at_exit
     takes_turn = valid & ((action <= SIPHON) | (action == FIRST_PROGRAM + P.WAIT)) & ~completed
-    state, occ, overflow = enemy_turn(state, takes_turn, words, rules)
+    state, occ, overflow = enemy_turn(state, takes_turn, words)
 
     by_undo = completed & (state.board_stage != state.stage)
     victory = completed & (state.stage == LAST_STAGE)
@@ -81,8 +81,6 @@ def _events(
     if rules.name != "original":
         lost_path = ~completed & (after.exit_distance == 0) & (after.pos != after.exit)
         won = jnp.where(lost_path, 0, won)
-    if rules.name == "closed":
-        died = died | ~valid
     zero = jnp.zeros_like(after.hp)
     return Events(
         valid=valid.astype(jnp.int32),

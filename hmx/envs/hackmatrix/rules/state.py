@@ -21,11 +21,11 @@ class Rules(NamedTuple):
 
     Attributes:
         undo_depth: turn-end snapshots kept; a further one replaces the oldest.
-        name: of the reference, as it was designed, or with all its loopholes closed (docs/adr/0003).
+        name: of the reference, or as it was designed (docs/adr/0003).
     """
 
     undo_depth: int = 4
-    name: Literal["original", "designed", "closed"] = "original"
+    name: Literal["original", "designed"] = "original"
 
 
 class E(enum.IntEnum):
