@@ -28,7 +28,7 @@ CHAMPION = Path(__file__).parent.parent / "hmx" / "agents" / "champion"
 SETTINGS = {
     "env.rules": NEW, "env.num_envs": 256, "algo.num_steps": 64, "algo.learning_rate": 5e-4, "ppo.num_minibatches": 8,
     "ppo.update_epochs": 4, "starts.share": 0, "starts.share_schedule": "constant", "starts.share_end": 1,
-    "gumbel.num_simulations": 8, "gumbel.teacher": "search", "gumbel.value_scale": 3, "run.eval_episodes": 0,
+    "gumbel.num_simulations": 8, "gumbel.value_scale": 3, "run.eval_episodes": 0,
 }  # fmt: skip
 """Defaults of PPO and of its sizes, but for the network, the rewards, gamma and lambda, which are the champion's."""
 

@@ -40,7 +40,7 @@ class HmxError(Exception):
 
 
 class Unavailable(UserWarning):
-    """A warning of an estimate or a cache that failed."""
+    """A warning of an estimate or a cache that failed, or of a setting of an earlier version that is ignored."""
 
 
 class optional(contextlib.AbstractContextManager[None]):

@@ -13,7 +13,7 @@ import numpy as np
 from hmx.algos.metrics import info_name
 from hmx.algos.search import SearchAct, act_alone
 from hmx.algos.types import Algorithm, Carry, TrainState
-from hmx.envs.protocol import Env, Planner
+from hmx.envs.protocol import Env
 from hmx.rl import distributions, policies
 from hmx.types import Array, Key, Timestep
 
@@ -104,19 +104,6 @@ def search_policy(algorithm: Algorithm, decide: SearchAct, looks_ahead: bool = T
         return decision.action, carry
 
     return EvalPolicy(act, algorithm.initial_carry, looks_ahead)
-
-
-def planner_policy(
-    planner: Planner, initial_carry: Callable[[tuple[int, int]], Carry] = lambda shape: None
-) -> EvalPolicy:
-    """Return the policy of a planner, which leaves the RNN carry unchanged."""
-
-    def act(
-        state: TrainState, env_state: Any, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
-    ) -> tuple[Array, Carry]:
-        return planner(env_state, legal, key).action, carry
-
-    return EvalPolicy(act, initial_carry, looks_ahead=True)
 
 
 class Evaluation(NamedTuple):

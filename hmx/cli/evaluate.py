@@ -30,16 +30,16 @@ def evaluate(
     options: EvaluateOptions,
     run: Annotated[
         Path | None,
-        argument("RUN", "A run: its name below runs/, or the path of its folder. Not needed for random and planner."),
+        argument("RUN", "A run: its name below runs/, or the path of its folder. Not needed for random."),
     ] = None,
     policies: Annotated[
         list[str] | None,
         ask(
             "--policy",
             "NAME",
-            "Policy to play: random, sampled, greedy, search or planner; repeatable "
+            "Policy to play: random, sampled, greedy or search; repeatable "
             "(default: sampled and greedy; greedy and search with --search).",
-            autocompletion=completion.offer(("random", "sampled", "greedy", "search", "planner")),
+            autocompletion=completion.offer(("random", "sampled", "greedy", "search")),
         ),
     ] = None,
     sets: Sets = None,
@@ -49,18 +49,15 @@ def evaluate(
     """Evaluate an agent over many episodes.
 
     Plays with the most probable action and with sampled actions. With --search N it also looks ahead: it simulates N
-    steps before each action. The policy planner is a strategy without a network, which HackMatrix has. Figures have
-    95 % confidence intervals; those of returns that rest on fewer than 10 wins cover less. --set changes a setting for
-    this evaluation only, such as a rule of the environment. Returns have the default weights of the rewards of
-    HackMatrix, whatever the run was trained with.
+    steps before each action. Figures have 95 % confidence intervals; those of returns that rest on fewer than 10 wins
+    cover less. --set changes a setting for this evaluation only, such as a rule of the environment. Returns have the
+    default weights of the rewards of HackMatrix, whatever the run was trained with.
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 100 --search 32
 
     Example: hmx evaluate champion --episodes 200 --set env.rules=original
-
-    Example: hmx evaluate --policy planner --episodes 200
     """
     from hmx.cli.boundary import say
     from hmx.console.progress import progress

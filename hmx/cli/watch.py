@@ -70,8 +70,7 @@ def watch(
         Path | None,
         argument(
             "RUN",
-            "Run name in runs/, or path of a run folder, or planner: a strategy without a network. Not needed with "
-            "--random.",
+            "Run name in runs/, or path of a run folder. Not needed with --random.",
         ),
     ] = None,
     env: Annotated[
@@ -79,7 +78,7 @@ def watch(
         ask(
             "--env",
             "ID",
-            "With --random or planner: environment to watch (default: hackmatrix).",
+            "With --random: environment to watch (default: hackmatrix).",
             GAME_PANEL,
             autocompletion=completion.offer(ENV_IDS),
         ),
@@ -105,8 +104,6 @@ def watch(
     Example: hmx watch hackmatrix-ppo-s0-001 --search 32 --save episode.gif
 
     Example: hmx watch --random --env ./game.py --seed 3
-
-    Example: hmx watch planner --seed 3
     """
     with status("starting"):  # importing JAX takes seconds
         from hmx.play.pixels import can_show

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from hmx.config.fields import FIELDS, OWN_SECTIONS, SECTIONS, is_own, own_key, o
 from hmx.config.problem import MAX_LINES, UNKNOWN, Problem, error, fix
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, nearest
+from hmx.errors import HmxError, Unavailable, nearest
 
 SCHEMA = 3
 """Number of the file format; a higher one is refused.
@@ -24,6 +25,9 @@ default: files of earlier schemas without either key have the rules of the origi
 
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
 """Key of an earlier schema -> its current key, and the current value for each of its values."""
+
+_REMOVED = {"gumbel.teacher": ("search", "0.1.0 of 2026-11-27")}
+"""Key of earlier versions -> the value that hmx always has now, and the last version that read it."""
 
 
 class Parsed(NamedTuple):
@@ -102,6 +106,15 @@ def resolve(
     for key, value in raw.items():
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
+        if key in _REMOVED and not text:
+            kept, version = _REMOVED[key]
+            if value != kept:
+                place = f" ({origin})" if origin else ""
+                words = (
+                    f"{key} = {quoted(show(value))}{place} is ignored: hmx {version} was the last version that read it"
+                )
+                warnings.warn(words, Unavailable, stacklevel=2)
+            continue
         if field is None and is_own(key):  # checked by `hmx.registry.own_options`, once the user's code may run
             if isinstance(value, bool | int | float | str) and (key != "env.sha256" or not text):
                 values[key] = value
@@ -131,6 +144,8 @@ def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
         new, values = _REPLACED[key]
         works = fitting(FIELDS[new], values.get(value.lower(), ""))
         return Problem(UNKNOWN, (key,), f"{new} has replaced it", fix(new, works), value, origin)
+    if key in _REMOVED:
+        return Problem(UNKNOWN, (key,), f"hmx {_REMOVED[key][1]} was the last version that read it", (), value, origin)
     near = nearest(key, FIELDS)
     section, dot, _ = key.partition(".")
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"

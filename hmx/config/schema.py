@@ -20,7 +20,6 @@ ScoredActions = Literal["all", "single", "sampled", "topk"]
 ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
-GumbelTeacher = Literal["search", "planner"]
 GameRules = Literal["original", "designed"]
 NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells", "cnn"), ("ppo", "gumbel", "dqn")
 ENV_IDS: tuple[str, ...] = (
@@ -417,10 +416,6 @@ class GumbelConfig:
     """Learning from search (Gumbel MuZero); minibatches, epochs, value targets and entropy are in `[ppo]`."""
 
     num_simulations: int = opt(8, "steps simulated per decision", "steps", ge=1, applies=GUMBEL)
-    teacher: GumbelTeacher = opt(
-        "search", "player whose actions in training the policy imitates: the search, or the environment's planner",
-        applies=GUMBEL,
-    )  # fmt: skip
     value_scale: float = opt(
         3.0,
         "how much values count against the policy in a search, also in hmx evaluate --search; 50 as published",

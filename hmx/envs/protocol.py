@@ -107,19 +107,6 @@ class Env(NamedTuple):
     play: Callable[[EnvState, Array, Key], tuple[EnvState, SearchStep]] | None = None
 
 
-class Planned(NamedTuple):
-    """The decisions of a planner in `E` environments."""
-
-    action: Array  # int32 [E, A]
-    values: Array  # float32 [E, A, num_actions], the worth of each candidate in the planner's unit; -inf for others
-    errors: Array  # float32 [E, A, num_actions], the standard errors of these values; 0 for others
-
-
-Planner = Callable[[EnvState, Array, Key], Planned]
-"""A strategy without a network: `(state, legal [E, A, num_actions], key) -> Planned`. It uses only those parts of the
-state that the player sees."""
-
-
 def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> Tree:
     """Select per environment the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
 

@@ -10,7 +10,7 @@ import jax
 
 from hmx.config.schema import ENV_IDS, EnvConfig, RewardWeights
 from hmx.envs.autoreset import repeated
-from hmx.envs.protocol import Env, Planner
+from hmx.envs.protocol import Env
 from hmx.envs.single import unknown
 from hmx.errors import HmxError, nearest
 from hmx.registry.environments import find_environment, find_source, names_in
@@ -57,19 +57,6 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
         if built.env.spec.simulator is not None:
             built = built._replace(cfg=replace(cfg, sha256=built.env.spec.simulator.recipe.sha256))
     return built._replace(env=repeated(built.env, cfg.action_repeat))
-
-
-def make_planner(cfg: EnvConfig) -> Planner:
-    """Return the planner of an environment.
-
-    Raises:
-        HmxError: the environment has none.
-    """
-    entry = find_environment(cfg.id)
-    if entry is None or not entry.planner:
-        raise HmxError(f"cannot play the planner: {cfg.id} has none", "hackmatrix has one; choose another policy here")
-    planner: Planner = imported(entry.planner)(cfg)
-    return planner
 
 
 def sizes_of(env: Env) -> Sizes:

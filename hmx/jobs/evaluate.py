@@ -20,7 +20,6 @@ from hmx.algos.evaluate import (
     Play,
     algorithm_policy,
     make_chunks,
-    planner_policy,
     random_policy,
     search_policy,
 )
@@ -29,14 +28,14 @@ from hmx.algos.types import Algorithm, TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.envs.protocol import Env, EnvSpec, Planner, playable
-from hmx.envs.registry import make_env, make_planner
+from hmx.envs.protocol import Env, EnvSpec, playable
+from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.changed import changed
-from hmx.jobs.evaluation import PolicyStats, Progress, no_progress
+from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress, no_progress
 from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy, is_planner
+from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.environments import find_environment
@@ -53,8 +52,7 @@ from hmx.types import Array, Key
 
 SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
-POLICIES = ("random", "sampled", "greedy", "search", "planner")
-WITHOUT_AGENT = ("random", "planner")  # policies that need no trained agent
+POLICIES = (RANDOM, "sampled", "greedy", "search")
 _CHUNK = 0.5  # approximate seconds of playing between two reports of progress
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
@@ -106,10 +104,10 @@ def evaluate(
     that learned from different rewards can be compared. A search still looks for the rewards of the training.
 
     Args:
-        run: name or path of the run; None, or `planner`, for the policies that need no trained agent.
+        run: name or path of the run; None for the policy `random`, which needs no trained agent.
         episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 if that is 0.
-        policies: of `random`, `sampled`, `greedy`, `search` and `planner`; None takes `sampled` and `greedy`, or
-            `greedy` and `search` if `search` is given.
+        policies: of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
+            `search` if `search` is given.
         search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
         seed: of the evaluation; None takes that of the run. All policies start from the same positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
@@ -119,15 +117,14 @@ def evaluate(
         progress: called with the episodes that have ended, about twice a second.
 
     Raises:
-        HmxError: unknown policy, no episodes, a change that the policy does not fit, a search that is not possible, or
-            an environment without a planner (exit code 2); no such run or no intact checkpoint (3).
+        HmxError: unknown policy, no episodes, a change that the policy does not fit, or a search that is not possible
+            (exit code 2); no such run or no intact checkpoint (3).
     """
-    if run is None or is_planner(run, root):
-        if run is not None and policies is None:
-            policies = ("planner",)
-        if search is not None or checkpoint is not None or not set(policies or ()) <= set(WITHOUT_AGENT):
-            policies = None
-        return _without_agent(policies, episodes, seed, changes or {}, trust, progress)
+    if run is None:
+        if search is not None or checkpoint is not None or set(policies or ()) != {RANDOM}:
+            hint = "hmx evaluate RUN, or hmx evaluate --policy random"
+            raise HmxError("cannot evaluate: no run given, and only random needs none", hint)
+        return _at_random(episodes, seed, changes or {}, trust, progress)
     paths = find_policy(run, root)
     old = read_config(paths)
     with trusting(trust):
@@ -145,7 +142,7 @@ def evaluate(
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
     weights = counted_weights(cfg.env, cfg.reward, changes or ())
-    play = make_player(session, episodes, search, "planner" in policies, weights)
+    play = make_player(session, episodes, search, weights)
     rows: list[PolicyStats] = []
     for policy in policies:
         rows += play(restored.state, policy, seed, progress)
@@ -182,35 +179,24 @@ def unlike(trained: RewardWeights, evaluated: RewardWeights) -> dict[str, float]
     return {f"reward.{name}": weight for name, weight in dataclasses.asdict(trained).items() if weight != now[name]}
 
 
-def _without_agent(
-    policies: Sequence[str] | None,
-    episodes: int | None,
-    seed: int | None,
-    changes: Mapping[str, object],
-    trust: bool,
-    progress: Progress,
+def _at_random(
+    episodes: int | None, seed: int | None, changes: Mapping[str, object], trust: bool, progress: Progress
 ) -> EvaluateResult:
-    """Evaluate policies that need no trained agent; None for others, which need a run."""
-    if not policies:
-        hint = "hmx evaluate RUN, or hmx evaluate --policy planner"
-        raise HmxError("cannot evaluate: no run given, and only random and planner need none", hint)
-    _check(episodes, policies, None)
+    """Evaluate random play, which needs no trained agent."""
+    _check(episodes, [RANDOM], None)
     with trusting(trust):
         task = load(sets=[f"{key}={show(value)}" for key, value in changes.items()])
         warning = enable_cache()
         task, env = build_and_check(task)
     cfg = task.config
     episodes, seed = episodes or cfg.run.eval_episodes or 1000, cfg.run.seed if seed is None else seed
-    choices, names = [random_policy(action_dim=env.spec.action_dim)], ["random"]
-    if "planner" in policies:
-        choices.append(planner_policy(make_planner(cfg.env)))
-        names.append("planner")
     if env.spec.simulator is not None:
         play = _simulator_player(cfg, env.spec, None, episodes)
     else:
-        programs = lowered_programs(task.values, ("without agent", *names, *task.values.items()))
-        play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes, programs), names, episodes)
-    rows = [row for policy in policies for row in play(None, policy, seed, progress)]
+        choices = [random_policy(action_dim=env.spec.action_dim)]
+        programs = lowered_programs(task.values, ("without agent", *task.values.items()))
+        play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes, programs), [RANDOM], episodes)
+    rows = play(None, RANDOM, seed, progress)
     return EvaluateResult(
         run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
         changes={key: new for key, (_, new) in diff(Config(), cfg).items() if key in changes},
@@ -246,7 +232,6 @@ def make_player(
     session: Session,
     episodes: int,
     search: int | None = None,
-    planner: bool = False,
     weights: RewardWeights | None = None,
 ) -> PlayPolicy:
     """Return the player of the policies of a session.
@@ -255,32 +240,30 @@ def make_player(
         session: of the run.
         episodes: per policy.
         search: simulations of the policy `search`; None leaves it out.
-        planner: whether the policy `planner` is one of them.
         weights: of the rewards that returns count; None for those of `counted_weights`.
 
     Raises:
-        HmxError: a search that is not possible in this environment, or an environment without a planner.
+        HmxError: a search that is not possible in this environment.
     """
     if search is not None:
         check_search(session.env.spec, search)
         session = session._replace(env=playable(session.env, "a search"))
-    strategy = make_planner(session.cfg.env) if planner else None
     if session.env.spec.simulator is not None:
         return _simulator_player(session.cfg, session.env.spec, session.algorithm, episodes)
-    shared = {} if session.shared is None or planner else session.shared.players
-    names = ["random", "sampled", "greedy", *(["search"] if search is not None else []), *(["planner"] * planner)]
+    shared = {} if session.shared is None else session.shared.players
+    names = POLICIES if search is not None else POLICIES[:-1]
     cfg = session.cfg
     weights = weights or counted_weights(cfg.env, cfg.reward)
     key = (episodes, search, weights)
     if key not in shared:
         env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
-        choices = _choices(session, search, strategy)
-        programs = None if session.lowered is None else session.lowered.part(search, planner, weights)
+        choices = _choices(session, search)
+        programs = None if session.lowered is None else session.lowered.part(search, weights)
         shared[key] = _chunks(env, cfg.env.num_envs, choices, episodes, programs)
     return _make_player(cfg, shared[key], names, episodes, search)
 
 
-def _choices(session: Session, search: int | None, planner: Planner | None) -> list[EvalPolicy]:
+def _choices(session: Session, search: int | None) -> list[EvalPolicy]:
     """Return the policies of a session in the order of `POLICIES`."""
     empty = session.algorithm.initial_carry
     choices = [
@@ -290,7 +273,7 @@ def _choices(session: Session, search: int | None, planner: Planner | None) -> l
     if search is not None:
         decide = make_search(session.algorithm, session.env, session.cfg, search)
         choices.append(search_policy(session.algorithm, decide))
-    return choices + ([] if planner is None else [planner_policy(planner, empty)])
+    return choices
 
 
 def _chunks(
@@ -323,7 +306,7 @@ def _make_player(
     def play(state: TrainState | None, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
         nonlocal compiled
         rows = []
-        alone = name in WITHOUT_AGENT
+        alone = name == RANDOM
         agents = 1 if alone else num_seeds
         for i in range(agents):
             agent = (np.int32(names.index(name)), None if state is None else seed_state(state, i, num_seeds))
@@ -347,7 +330,7 @@ def _simulator_player(cfg: Config, spec: EnvSpec, algorithm: Algorithm | None, e
         decide = decide_in(spec, algorithm, state, name)
         evaluation = HostedEvaluation(spec, cfg.env, seed, eval_keys(seed, 1), cfg.env.num_envs, episodes)
         played = evaluation.play(decide, carry_of, progress, f"playing {name}")
-        return [summarise(name, None if name in WITHOUT_AGENT else cfg.run.seed, played)]
+        return [summarise(name, None if name == RANDOM else cfg.run.seed, played)]
 
     return play
 

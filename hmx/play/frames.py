@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,7 +14,6 @@ from hmx.algos.types import Decision
 from hmx.config.coerce import show
 from hmx.envs.hackmatrix.rules import ACTION_NAMES
 from hmx.envs.hackmatrix.rules.position import Position
-from hmx.envs.protocol import Planner
 from hmx.records.plain import JsonValue, plain
 from hmx.types import Array, Key
 
@@ -102,13 +100,3 @@ def decide_at_random(
     del env_state, obs, reset
     unknown, probs = jnp.full(mask.shape[:-1], jnp.nan), mask / mask.sum(-1, keepdims=True)
     return Decision(random_actions(key, mask, action_dim, parts), unknown, probs, unknown), carry
-
-
-def decide_by_planner(
-    planner: Planner, env_state: Any, carry: Any, obs: Array, mask: Array, reset: Array, key: Key
-) -> tuple[Decision, Any]:
-    """Take the action of a planner with probability 1; the value is not a number, since its worth is not a return."""
-    del obs, reset
-    action = planner(env_state, mask, key).action
-    unknown = jnp.full(mask.shape[:-1], jnp.nan)
-    return Decision(action, unknown, jax.nn.one_hot(action, mask.shape[-1]), unknown), carry

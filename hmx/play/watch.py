@@ -18,17 +18,17 @@ from hmx.algos.search import make_act, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
 from hmx.envs.protocol import EnvSpec, playable
-from hmx.envs.registry import make_env, make_planner
+from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.play import keys
-from hmx.play.frames import Frame, FramePolicy, decide_at_random, decide_by_planner
+from hmx.play.frames import Frame, FramePolicy, decide_at_random
 from hmx.play.keys import Keyboard
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import draw, explain, summary, view
 from hmx.play.simulator import Simulator
 from hmx.play.spectator import HostedStage, Spectator
 from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy, is_planner
+from hmx.records.layout import find_policy
 from hmx.records.paths import RunPaths
 from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
@@ -64,20 +64,16 @@ def watch(
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
-    `planner` as the run, if no run is called so, stands for the planner of `env`: a strategy without a network. The
-    first of several agents trained side by side plays. `env` is the environment of random play or of the planner, and
-    `scenario` a file with the position that every episode starts from. `warn` is called for each newer checkpoint that
-    cannot be used. With `pictures`, frames of a simulator hold what it draws, if it can.
+    The first of several agents trained side by side plays. `env` is the environment of random play, and `scenario` a
+    file with the position that every episode starts from. `warn` is called for each newer checkpoint that cannot be
+    used. With `pictures`, frames of a simulator hold what it draws, if it can.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
             not possible (exit code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first
             frame.
     """
-    planned = run is not None and not random and is_planner(run)
-    if planned:
-        run = None
-    if (run is None and not (random or planned)) or (run is not None and env is not None):
+    if (run is None and not random) or (run is not None and env is not None):
         why = "no run given" if run is None else "a run has its own environment"
         raise HmxError(f"cannot watch: {why}", "hmx watch RUN, or hmx watch --random --env ID")
     position = None if scenario is None else read_scenario(scenario)
@@ -85,20 +81,16 @@ def watch(
     paths = None if run is None else find_policy(run)
     cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
     if search is not None and run is None:
-        who = "the planner" if planned else "random play"
-        raise HmxError(f"cannot search: {who} has no values to guide it", "hmx watch RUN --search 32")
+        raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
     has_board = "board" in features_of(cfg.env)
     if scenario is not None and not has_board:
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
-    planner = make_planner(cfg.env) if planned else None
 
     stack = contextlib.ExitStack()  # of what to close after the last frame
 
     def open_game() -> Simulator | Spectator:
         programs = None
-        if planner is not None:
-            made, policy = make_env(cfg.env, cfg.reward), FramePolicy(jax.jit(partial(decide_by_planner, planner)))
-        elif random or paths is None:
+        if random or paths is None:
             made = make_env(cfg.env, cfg.reward)
             kind = {"action_dim": made.spec.action_dim, "parts": made.spec.action_parts}
             policy = FramePolicy(jax.jit(partial(decide_at_random, **kind)))  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from hmx.errors import ExitCode, HmxError, nearest
 from hmx.records import meta
 from hmx.records.atomic import sync_folder, writing
 from hmx.records.lock import RunLock, check_free
-from hmx.records.paths import CONFIG, DEFAULT_ROOT, META, PLANNER, RunPaths, is_folder_name, name_error
+from hmx.records.paths import CONFIG, DEFAULT_ROOT, META, RunPaths, is_folder_name, name_error
 
 _TRIES = 1000
 _REMOVED = ".removed-"  # in the name of a run that is being deleted
@@ -105,17 +105,6 @@ def find_policy(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
         if is_folder_name(str(run)) and RunPaths(agents, str(run)).exists():
             return RunPaths(agents, str(run))
         raise
-
-
-def is_planner(run: str | Path, root: str | Path = DEFAULT_ROOT) -> bool:
-    """Return whether a name stands for the planner of an environment: `planner`, if no run is called so."""
-    if str(run) != PLANNER:
-        return False
-    try:
-        find_run(run, root)
-    except HmxError:
-        return True
-    return False
 
 
 def _candidates(text: str, root: Path) -> list[Path]:

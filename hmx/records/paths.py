@@ -23,7 +23,6 @@ SCORE_REPORT = "report.json"  # in SCORES
 LOCK = "lock"
 WEIGHTS = "policy.safetensors"  # of an exported policy; in the folder of a run without checkpoints
 CHAMPION = "champion"  # name of an agent that is installed with hmx: the best under the designed rules
-PLANNER = "planner"  # name of the strategy of an environment, in place of a run
 ENVIRONMENT = "environment.py"  # the user's environment as it was when the run started
 REFERENCE = "reference.npz"  # the policy that ppo.ref names, as it was when the run started
 DEFAULT_ROOT = "runs"

@@ -78,7 +78,6 @@ class EnvEntry(NamedTuple):
     stepped_by: SteppedBy = "program"
     defaults: Mapping[str, Any] = MappingProxyType({})  # by dotted key, in place of those of the schema
     features: Callable[[EnvConfig], frozenset[Feature]] = no_features
-    planner: str = ""  # `module:function` that makes a planner, a strategy without a network; empty without one
     check: Callable[[Config], Iterator[Problem]] = no_problems
     warn: Callable[[Config], Iterator[Problem]] = no_problems
     """What will run, but perhaps not as intended; the configuration has no problems."""

@@ -9,12 +9,10 @@ import pytest
 from learner import learner
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.gumbel import update
 from hmx.algos.gumbel.update import imitation_loss
 from hmx.algos.ppo.update import make_ppo_components
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
-from hmx.envs.protocol import Planned
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.registry.check import check
@@ -107,49 +105,4 @@ def test_refuses_environments_without_search(env_id, message):
     cfg = configure()
     cfg = dataclasses.replace(cfg, env=EnvConfig(id=env_id, num_envs=8, num_agents=1 + (env_id == "rendezvous")))
     with pytest.raises(HmxError, match=message):
-        check(cfg, known_sizes(cfg.env))
-
-
-def always(action, values, errors):
-    """A planner with the same decision in every state."""
-
-    def planner(env_state, legal, key):
-        repeat = lambda numbers: jnp.broadcast_to(jnp.asarray(numbers, jnp.float32), legal.shape)  # noqa: E731
-        return Planned(jnp.full(legal.shape[:2], action, jnp.int32), repeat(values), repeat(errors))
-
-    return planner
-
-
-def test_policy_learns_the_actions_of_a_planner(monkeypatch):
-    last = always(3, [0.0, 0.0, 0.0, 1.0], [0.1] * 4)
-    monkeypatch.setattr(update, "make_planner", lambda cfg: last)
-    cfg = configure("frozenlake", learning_rate=1e-2)
-    cfg = dataclasses.replace(cfg, gumbel=dataclasses.replace(cfg.gumbel, teacher="planner"))
-    algorithm, state, batch = batch_of(cfg)
-    assert (np.asarray(batch["action"]) == 3).all()
-    step = jax.jit(algorithm.update)
-    for _ in range(8):
-        state, _ = step(state, hypers(algorithm))
-    begins = jnp.ones(8, bool)
-    own, _ = algorithm.act(state, None, state.actors.obs, state.actors.legal, begins, jax.random.key(0), True)
-    assert float(own.probs[..., 3].min()) > 0.9
-
-
-def test_actions_that_a_planner_cannot_tell_apart_are_both_likely():
-    values, errors = [2.0, 1.9, 1.0, -np.inf], [0.1, 0.1, 0.1, 0.0]
-    probs = update.likelihoods(always(0, values, errors)(None, jnp.ones((3, 1, 4), bool), None))
-    error = np.sqrt(0.1**2 + 0.1**2 + 0.05**2)
-    weights = np.array([1.0, np.exp(-0.1 / error), np.exp(-1.0 / error), 0.0])
-    np.testing.assert_allclose(probs, np.broadcast_to(weights / weights.sum(), (3, 1, 4)), rtol=1e-4)
-
-
-def test_single_candidate_without_rollouts_is_certain():
-    silent = always(1, [-np.inf, -np.inf], [0.0, 0.0])(None, jnp.ones((1, 1, 2), bool), None)
-    assert update.likelihoods(silent).tolist() == [[[0.0, 1.0]]]
-
-
-def test_environment_without_a_planner_cannot_teach():
-    cfg = configure("frozenlake")
-    cfg = dataclasses.replace(cfg, gumbel=dataclasses.replace(cfg.gumbel, teacher="planner"))
-    with pytest.raises(HmxError, match="frozenlake has no planner to learn from"):
         check(cfg, known_sizes(cfg.env))

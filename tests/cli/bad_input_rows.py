@@ -237,10 +237,9 @@ FORK = rows(
 
 EVALUATE = rows(
     "evaluate",
-    ([], USAGE, ["cannot evaluate: no run given", "hmx evaluate --policy planner"]),
-    (["planner", "--policy", "greedy"], USAGE, ["cannot evaluate: no run given"]),
-    (["planner", SET, "env.id=corridor"], USAGE, ["cannot play the planner: corridor has none", "hackmatrix has one"]),
-    (["planner", SET, "env.nosuch=1"], USAGE, ["env.nosuch"]),
+    ([], USAGE, ["cannot evaluate: no run given", "hmx evaluate --policy random"]),
+    (["--policy", "greedy"], USAGE, ["cannot evaluate: no run given"]),
+    (["--policy", "random", SET, "env.nosuch=1"], USAGE, ["env.nosuch"]),
     (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["/dev/null"], ARTEFACT, ["there is no run /dev/null"]),
     (["{run}", "--polciy", "x"], USAGE, ["no such option: --polciy", "did you mean --policy?"]),
@@ -269,8 +268,6 @@ WATCH = rows(
     (["--random", "--delay", "x"], USAGE, ["--delay", "must be a number"]),
     (["--random", "--seed", str(2**31)], USAGE, ["--seed 2147483648: must be from 0 to 2,147,483,647"]),
     (["--random", "--search", "8"], USAGE, ["cannot search: random play", "hmx watch RUN --search 32"]),
-    (["planner", "--search", "8"], USAGE, ["cannot search: the planner", "hmx watch RUN --search 32"]),
-    (["planner", "--env", "corridor"], USAGE, ["cannot play the planner: corridor has none"]),
     (["--random", "--scenario", "gone.json"], ARTEFACT, ["cannot read gone.json: no such file"]),
     (["--random", "--scenario", "."], ARTEFACT, ["cannot read ."]),
     (["--random", "--scenario", "/dev/zero"], ARTEFACT, ["cannot read /dev/zero", "more than 1,048,576 bytes"]),

@@ -1,12 +1,16 @@
-"""Values that earlier versions had: recorded runs show them, and nothing runs with them."""
+"""Values and keys that earlier versions had: recorded runs show them, and nothing runs with them."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from hmx.config import codec
+from hmx.config.coerce import toml
 from hmx.config.fields import FIELDS, get, replace
 from hmx.config.schema import Config
-from hmx.errors import HmxError
+from hmx.errors import HmxError, Unavailable
 from hmx.registry.load import load
 from hmx.runs.session import open_session
 
@@ -34,3 +38,19 @@ def test_run_with_a_removed_value_does_not_open(key, value, version):
     with pytest.raises(HmxError, match=f"hmx {version} was the last version that had it"):
         open_session(replace(Config(), {key: value}))
     assert value not in FIELDS[key].choices
+
+
+@pytest.mark.parametrize(("key", "kept", "version"), [(key, *rest) for key, rest in codec._REMOVED.items()])
+def test_removed_key_of_a_file_is_ignored_with_a_warning_unless_its_value_changes_nothing(tmp_path, key, kept, version):
+    section, _, name = key.partition(".")
+    file = tmp_path / "run.toml"
+    file.write_text(f"[{section}]\n{name} = {toml(kept)}\n")
+    assert load(file=file, environ={}).config == load(environ={}).config
+    file.write_text(f'[{section}]\n{name} = "other"\n')
+    text = f"{key} = other (run.toml:2) is ignored: hmx {version} was the last version that read it"
+    with pytest.warns(Unavailable, match=re.escape(text)):
+        assert load(file=file, environ={}).config == load(environ={}).config
+    with pytest.raises(HmxError) as refusal:
+        load(environ={}, sets=[f"{key}=other"])
+    assert f"{key} = other (--set): hmx {version} was the last version that read it" in refusal.value.message
+    assert key not in FIELDS

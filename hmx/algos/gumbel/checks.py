@@ -8,7 +8,6 @@ from hmx.algos.ppo import checks as ppo_checks
 from hmx.config.problem import Problem, fix
 from hmx.config.schema import Config
 from hmx.registry.check import needs_discrete
-from hmx.registry.environments import find_environment
 from hmx.registry.sizes import Sizes
 
 
@@ -22,10 +21,6 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
     if cfg.ppo.obs_norm == "env":
         words = "a search simulates steps, which do not normalise observations"
         yield Problem("searched_obs", ("ppo.obs_norm", "algo.name"), words, fix("ppo.obs_norm", "network"))
-    environment = find_environment(cfg.env.id)
-    if cfg.gumbel.teacher == "planner" and not (environment and environment.planner):
-        words = f"{cfg.env.id} has no planner to learn from"
-        yield Problem("no_planner", ("gumbel.teacher", "env.id"), words, fix("gumbel.teacher", "search"))
 
 
 def warn(cfg: Config) -> Iterator[Problem]:

@@ -7,25 +7,21 @@ rollouts, value targets, epochs and minibatches.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.reference import reference_penalty
 from hmx.algos.ppo.update import PpoComponents, PpoState, make_ppo_algorithm, make_ppo_components
-from hmx.algos.search import SearchAct, make_search
+from hmx.algos.search import make_search
 from hmx.algos.sequences import Batch
-from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params
+from hmx.algos.types import Algorithm, Hypers, Params
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env, EnvState, Planned, Planner
-from hmx.envs.registry import make_planner
+from hmx.envs.protocol import Env
 from hmx.rl import distributions
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean
 from hmx.types import Array, Key, Mean, Metrics
-
-_LEAST_ERROR = 0.05  # of a planner's values: two actions of the same worth have a standard error of 0
 
 
 def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
@@ -36,40 +32,8 @@ def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
     """
     parts = make_ppo_components(cfg, env)
     network = make_ppo_algorithm(parts)
-    if cfg.gumbel.teacher == "planner":
-        plan = make_lesson(network, make_planner(cfg.env))
-    else:
-        plan = make_search(network, env, cfg, cfg.gumbel.num_simulations, training=True)
+    plan = make_search(network, env, cfg, cfg.gumbel.num_simulations, training=True)
     return make_ppo_algorithm(parts._replace(plan=plan, loss=imitation_loss))
-
-
-def make_lesson(network: Algorithm[PpoState], planner: Planner) -> SearchAct:
-    """Return a player that takes the place of the search: the planner acts, and the policy learns `likelihoods`."""
-
-    def act(
-        state: PpoState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
-    ) -> tuple[Decision, Carry]:
-        own, carry = network.act(state, carry, obs, legal, reset, key, False)
-        planned = planner(env_state, legal, key)
-        probs = likelihoods(planned)
-        log_prob = jnp.log(jnp.take_along_axis(probs, planned.action[..., None], axis=-1)[..., 0])
-        return Decision(planned.action, log_prob, probs, own.value), carry
-
-    return act
-
-
-def likelihoods(planned: Planned) -> Float[Array, "E A actions"]:
-    """Return how likely each action of a planner is the best one, in proportion to `exp((value - best) / error)`.
-
-    `error` is the standard error of the difference, without the correlation of both values.
-    """
-    best = planned.action[..., None]
-    best_value = jnp.take_along_axis(planned.values, best, axis=-1)
-    best_error = jnp.take_along_axis(planned.errors, best, axis=-1)
-    error = jnp.sqrt(planned.errors**2 + best_error**2 + _LEAST_ERROR**2)
-    behind = jnp.where(jnp.isfinite(planned.values), (planned.values - best_value) / error, -jnp.inf)
-    is_best = jax.nn.one_hot(planned.action, planned.values.shape[-1], dtype=bool)
-    return jax.nn.softmax(jnp.where(is_best, 0.0, behind))
 
 
 def imitation_loss(

@@ -25,6 +25,5 @@ ENTRIES = (
         weighted=True,
         steady_terms=("step_penalty",),
         features=features,
-        planner="hmx.envs.hackmatrix.planner.decide:make_planner",
     ),
 )

@@ -12,8 +12,8 @@ import numpy as np
 from jax import lax
 
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.envs.hackmatrix.hidden import redrawn
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
-from hmx.envs.hackmatrix.planner.hidden import redrawn
 from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.envs.hackmatrix.rules.enemies import Occupied
