@@ -4,10 +4,10 @@
     python benchmarks/replay_arms.py --from arms.jsonl          the table of what --json printed before
     python tools/replay_picture.py arms.jsonl > docs/img/replay-arms.svg
 
-Arms: `uniform`; `td`, prioritised replay; `qgap`, half of the draws by the gap of action values; `consequence`, all of
-them by rollouts; `additive`, half of them; `multiplicative`, TD error times consequence. The exponents of every arm but
-the first are scaled until the effective sample size is the share --ess of the buffer, so that no arm is merely sharper
-than another. All seeds of an arm train side by side. An episode that reaches the goal returns 1, any other 0.
+Arms: `uniform`; `td`, prioritised replay; `consequence`, all of the draws by rollouts; `additive`, half of them. The
+exponents of every arm but the first are scaled until the effective sample size is the share --ess of the buffer, so
+that no arm is merely sharper than another. All seeds of an arm train side by side. An episode that reaches the goal
+returns 1, any other 0.
 
 Per arm: the share of seeds whose greedy policy reaches the goal at the end; that share over the looks taken in the run,
 on average; the mean return of the episodes of the whole run (exploration included); how much more that is than with
@@ -40,10 +40,8 @@ SCORED = [f"score.every={EVERY}", "score.coverage=0.25", "score.rollouts=1", "sc
 ARMS: dict[str, list[str]] = {
     "uniform": ["replay.mixing=uniform"],
     "td": ["replay.mixing=td"],
-    "qgap": ["replay.mixing=additive", "replay.mu=0.5", "score.kind=qgap", *SCORED],
     "consequence": ["replay.mixing=additive", "replay.mu=1.0", *SCORED],
     "additive": ["replay.mixing=additive", "replay.mu=0.5", *SCORED],
-    "multiplicative": ["replay.mixing=multiplicative", *SCORED],
 }
 LOOKS = 40  # at the greedy policy in the run; the lake and the policy are deterministic, so an episode each will do
 Row = dict[str, Any]

@@ -172,7 +172,7 @@ def main() -> None:
         candidates |= {f"flashbax, {writes}": of_flashbax(writes) for writes in ("scan", "bincount")}
     except ImportError:
         print("flashbax cannot be imported: left out")
-    candidates |= {f"whole replay, {mixing}": whole(mixing) for mixing in ("td", "additive", "multiplicative")}
+    candidates |= {f"whole replay, {mixing}": whole(mixing) for mixing in ("td", "additive")}
     candidates |= {f"{mixing}, distinct": whole(mixing, False) for mixing in ("td", "additive")}
     candidates["jax.random.choice, distinct"] = choice
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}")

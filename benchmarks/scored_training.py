@@ -2,11 +2,10 @@
 
     python benchmarks/scored_training.py [--env lake hackmatrix] [--passes 4] [--rounds 9] [--json]
 
-Arms: `td`, replay by TD error; `qgap`, additive replay with scores from the gap of action values; `rollouts`, additive
-replay with scores from playing on. `lake` and `hackmatrix` are the presets `lake` and `dqn` with scores every 16
-updates; `consequence` and `consequence-smax` are the preset `consequence` as it is, and on smax/3m (extra smax). The
-buffers have begun to learn, and the arms take turns: in a round, each trains for as many updates as `--passes` scoring
-passes are apart. The buffer is surveyed as often as it is scored.
+Arms: `td`, replay by TD error; `rollouts`, additive replay with scores from playing on. `lake` and `hackmatrix` are the
+presets `lake` and `dqn` with scores every 16 updates; `consequence` and `consequence-smax` are the preset `consequence`
+as it is, and on smax/3m (extra smax). The buffers have begun to learn, and the arms take turns: in a round, each trains
+for as many updates as `--passes` scoring passes are apart. The buffer is surveyed as often as it is scored.
 
 Printed are environment steps of training a second (median, lowest and highest of the rounds); the ratio of each round's
 speed to that of the same round of `td` (median, lowest and highest), by the clock and by processor time, which other
@@ -54,7 +53,7 @@ PRESETS = {
     "consequence": Scored("consequence", 100),
     "consequence-smax": Scored("consequence", 100, ("env.id=smax/3m",)),
 }  # fmt: skip
-ARMS = ("td", "qgap", "rollouts")
+ARMS = ("td", "rollouts")
 
 
 def configure(name: str, arm: str) -> Config:
@@ -64,8 +63,7 @@ def configure(name: str, arm: str) -> Config:
     if arm == "td":
         sets += ["replay.mixing=td", "score.every=0"]
     else:
-        sets += ["replay.mixing=additive", f"score.every={found.every}", f"score.kind={arm}", *found.passes]
-    sets += found.rollouts if arm == "rollouts" else ()
+        sets += ["replay.mixing=additive", f"score.every={found.every}", *found.passes, *found.rollouts]
     return load(preset=found.preset, sets=sets, environ={}).config
 
 
@@ -104,7 +102,7 @@ def make_round(cfg: Config, updates: int) -> tuple[Callable[[], Spent], float]:
 
 def _rollout_steps(cfg: Config, session: Session) -> float:
     """Steps of rollouts on one of training, at most."""
-    if cfg.score.every == 0 or cfg.score.kind != "rollouts":
+    if cfg.score.every == 0:
         return 0.0
     batch = session.sizes.batch_size
     options = score_options(cfg.score, cfg.algo.gamma)

@@ -31,8 +31,7 @@ from hmx.study.report import figures
 from hmx.study.report.job import study_report
 
 ARMS = {
-    "uniform": "uniform", "td": "TD error", "qgap": "Q-gap and TD", "consequence": "consequence",
-    "additive": "additive", "multiplicative": "multiplicative",
+    "uniform": "uniform", "td": "TD error", "consequence": "consequence", "additive": "additive",
 }  # fmt: skip
 
 

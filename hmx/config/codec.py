@@ -26,7 +26,7 @@ default: files of earlier schemas without either key have the rules of the origi
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
 """Key of an earlier schema -> its current key, and the current value for each of its values."""
 
-_REMOVED = {"gumbel.teacher": ("search", "0.1.0 of 2026-11-27")}
+_REMOVED = {"gumbel.teacher": ("search", "0.1.0 of 2026-11-27"), "score.kind": ("rollouts", "0.1.0 of 2026-11-27")}
 """Key of earlier versions -> the value that hmx always has now, and the last version that read it."""
 
 

@@ -450,10 +450,11 @@ class ReplayConfig:
     capacity: int = opt(
         65_536, "transitions kept, per seed; a multiple of env.num_envs", "transitions", ge=1, le=2**30, shape="always"
     )
-    mixing: Literal["uniform", "td", "additive", "multiplicative"] = opt(
+    mixing: Literal["uniform", "td", "additive"] = opt(
         "td",
-        "sampling of transitions: uniform, by TD error, or by TD error and consequence, added or multiplied",
+        "sampling of transitions: uniform, by TD error, or by the sum of TD error and consequence",
         shape="always",
+        gone={"multiplicative": "0.1.0 of 2026-11-27"},
     )
     mu: float = opt(0.5, "share of transitions sampled by consequence if mixing = additive", "share", ge=0, le=1)
     alpha_td: float = opt(0.6, "exponent of the TD error; 0 for uniform sampling", ge=0)
@@ -481,7 +482,6 @@ class ScoreConfig:
     """Consequence scores: how much the action taken mattered in stored positions."""
 
     every: int = opt(0, "updates between two scoring passes; 0 for none", "updates", ge=0)
-    kind: Literal["rollouts", "qgap"] = opt("rollouts", "what a score compares: returns of rollouts, or action values")
     transitions: int = opt(128, "transitions scored per pass, if coverage is 0", "transitions", ge=1)
     coverage: float = opt(0.0, "scores per transition over its life; sets the size of a pass, unless 0", ge=0)
     selection: Selection = opt(

@@ -34,17 +34,13 @@ def leaves(
     td_weight: Float[Array, "*B"],
     score_weight: Float[Array, "*B"],
     scored: Bool[Array, "*B"],
-    neutral: Float[Array, ""],
 ) -> Float[Array, " trees *B"]:
-    """Return the values of the trees for some slots.
+    """Return the values of the trees for some slots: by TD error, and with additive mixing a second tree by score.
 
-    Additive: a tree by TD error, and one by score with 0 for slots without one; see `densities`.
-    Multiplicative: the product; a slot without a score counts like the mean of those with one.
+    The second tree has 0 for slots without a score; see `densities`.
     """
     if options.mixing == "additive":
         return jnp.stack([td_weight, jnp.where(scored, score_weight, 0.0)])
-    if options.mixing == "multiplicative":
-        return (td_weight * jnp.where(scored, score_weight / neutral, 1.0))[None]
     return td_weight[None]
 
 
@@ -82,6 +78,6 @@ def density_bound(
     """Compute a lower bound of `N p` over all slots that could be in the buffer."""
     lowest_td = jnp.power(options.eps_td, alphas[0])
     lowest_c = jnp.minimum(jnp.power(EPS_C, alphas[1]), neutral)
-    weights = leaves(options, lowest_td, lowest_c, jnp.ones((), bool), neutral)
+    weights = leaves(options, lowest_td, lowest_c, jnp.ones((), bool))
     scored = num_scored > 0
     return densities(options, weights, totals, scored, size, num_scored)

@@ -62,7 +62,7 @@ def score_weight(state: ReplayState, options: ReplayConfig, scores: Array) -> Ar
 def leaves_of(state: ReplayState, options: ReplayConfig, td_error: Array, scores: Array, scored: Array) -> Array:
     """Compute the leaves of the trees for filled slots, `[trees, ...]`."""
     td_weight = priority.shaped(td_error, state.alphas[0], options.eps_td)
-    return priority.leaves(options, td_weight, score_weight(state, options, scores), scored, state.neutral)
+    return priority.leaves(options, td_weight, score_weight(state, options, scores), scored)
 
 
 def with_scale(state: ReplayState, options: ReplayConfig) -> ReplayState:

@@ -30,7 +30,7 @@ def test_numbers_are_those_of_the_specification():
     assert cfg.run.updates_per_chunk * cfg.dqn.gradient_steps == 100
     assert cfg.score.every == 10 * cfg.run.updates_per_chunk
     assert scored_per_pass(cfg.score, cfg.env.num_envs * cfg.algo.num_steps) == 1000
-    assert (cfg.score.kind, cfg.score.actions, cfg.score.selection) == ("rollouts", "single", "uniform")
+    assert (cfg.score.actions, cfg.score.selection) == ("single", "uniform")
 
 
 @pytest.fixture(scope="module")

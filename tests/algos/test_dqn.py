@@ -8,7 +8,6 @@ from probes import GAMMA, action_must_match_observation, never_ending
 from training import last_mean, train_seeds
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.dqn.update import make_dqn_components
 from hmx.config.fields import replace
 from hmx.config.schema import Config, RewardWeights
 from hmx.envs.registry import make_env
@@ -198,20 +197,6 @@ def test_additive_replay_with_mu_0_equals_prioritised_replay_bit_for_bit(corrido
         (mixed.params, mixed.learner.target_params, mixed.opt_state),
     )
     np.testing.assert_array_equal(plain.learner.replay.td_errors, mixed.learner.replay.td_errors)
-
-
-def test_q_gap_scores_use_the_same_path():
-    cfg = configure(**{**SCORED, "replay__mu": 0.5, "score__kind": "qgap"})
-    algorithm, update = compiled(cfg)
-    state, _ = run(algorithm, update, 2)
-    replay, items = state.learner.replay, state.learner.replay.items
-    scored = np.asarray(replay.scored)
-    assert scored.sum() == 12
-    net = make_dqn_components(cfg, make_env(cfg.env, RewardWeights())).net
-    values = np.asarray(net.values(state.params, items.obs_t))[:, 0]
-    gap = np.where(np.asarray(items.legal_t)[:, 0].all(-1), np.abs(values[:, 0] - values[:, 1]), 0.0)
-    np.testing.assert_allclose(np.asarray(replay.consequence_scores)[scored], gap[scored], rtol=1e-5, atol=1e-7)
-    assert gap[scored].max() > 0.0
 
 
 def test_exponent_0_is_exactly_uniform_replay():

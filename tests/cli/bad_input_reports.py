@@ -146,7 +146,7 @@ SCORE_BUFFER = rows(
     (["{run}", "--positions", "-1"], USAGE, ["--positions -1"]),
     (["{run}", "--indices", "missing.txt"], ARTEFACT, ["cannot read missing.txt"]),
     (["{run}", "--indices", "/dev/zero"], ARTEFACT, ["cannot read /dev/zero"]),
-    (["{run}", "--mixing", "uniform"], USAGE, ["--mixing uniform", "multiplicative"]),
+    (["{run}", "--mixing", "uniform"], USAGE, ["--mixing uniform", "additive"]),
     (["{run}", "--unscored", "worst"], USAGE, ["--unscored worst", "mean"]),
     (["{run}", "--mu", "-1"], USAGE, ["--mu -1"]),
     (["{run}", "--target-ess", "2"], USAGE, ["--target-ess 2"]),

@@ -76,7 +76,6 @@ def test_file_with_defaults_of_the_other_algorithm_loads(tmp_path):
         ({"replay.capacity": 32, "dqn.n_step": 5, "dqn.learn_starts": 8}, "buffer_small"),
         ({"dqn.learn_starts": 257}, "never_starts"),
         ({"replay.replacement": False, "dqn.batch_size": 65}, "batch_large"),
-        ({"replay.mixing": "multiplicative"}, "no_scores"),
         ({**SCORING, "score.aggregate": "policy"}, "no_probs"),
         ({**SCORING, "score.actions": "topk"}, "no_probs"),
         ({**SCORING, "score.continuation": "softmax", "score.parameter": 0.0}, "parameter"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hmx.config import codec
 from hmx.config.fields import FIELDS, get
 from hmx.config.schema import Config, PpoConfig
 from hmx.jobs import runs
@@ -105,6 +106,8 @@ def assert_values_of_file(cfg: Config, path: Path) -> None:
     for section, body in sections.items():
         for name, value in body.items():
             key = MOVED.get(f"{section}.{name}", f"{section}.{name}")
+            if key in codec._REMOVED:
+                continue
             if key == "env.loopholes":
                 key, value = "env.rules", "original" if value else "closed"
             found = get(cfg, key)
@@ -218,6 +221,7 @@ def test_new_report_is_compared_with_archived_gradient_report(pristine: Path, is
     assert found.norm_ratio["all"]["value"] == pytest.approx(0.6 / 0.7, rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:score.kind = qgap")
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_archived_configuration_file_loads_with_every_value(name: str) -> None:
     path = ARCHIVE / f"{name}.toml"

@@ -41,7 +41,7 @@ EVERYTHING = {
 
 REPLAY = {
     "algo__name": "dqn", "ppo__update_epochs": 4, "ppo__num_minibatches": 8, "dqn__learn_starts": 32,
-    "dqn__batch_size": 8, "dqn__n_step": 2, "replay__capacity": 48, "replay__mixing": "multiplicative",
+    "dqn__batch_size": 8, "dqn__n_step": 2, "replay__capacity": 48, "replay__mixing": "additive",
     "replay__target_ess": 0.7, "replay__survey_every": 2, "score__every": 2, "score__transitions": 6,
     "score__rollouts": 2, "score__horizon": 3,
 }  # fmt: skip

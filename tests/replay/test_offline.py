@@ -17,7 +17,6 @@ from hmx.replay.offline import probabilities
         ReplayConfig(mixing="uniform"),
         ReplayConfig(mixing="td"),
         ReplayConfig(mixing="additive", mu=0.3),
-        ReplayConfig(mixing="multiplicative"),
         ReplayConfig(mixing="additive", target_ess=0.6),
     ],
 )

@@ -77,7 +77,7 @@ def _batch_problems(dqn: DqnConfig, replay: ReplayConfig) -> Iterator[Problem]:
 def score_problems(score: ScoreConfig, replay: ReplayConfig) -> Iterator[Problem]:
     """Find scoring options that contradict each other, or the mixing of replay."""
     if not score.every:
-        if replay.mixing in ("additive", "multiplicative"):
+        if replay.mixing == "additive":
             words = "replay by consequence needs scores, but nothing is scored"
             works = fix("score.every", 8) + fix("replay.mixing", "td")
             yield Problem("no_scores", ("replay.mixing", "score.every"), words, works)

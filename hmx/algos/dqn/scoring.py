@@ -16,7 +16,7 @@ from hmx.nets import QNet
 from hmx.replay import Experience, ReplayState, replay_metrics
 from hmx.replay.stats import spearman
 from hmx.rl import distributions
-from hmx.scoring import Continuation, Positions, ScoreOptions, make_continuation, q_gap, score
+from hmx.scoring import Continuation, Positions, ScoreOptions, make_continuation, score
 from hmx.scoring.options import check_options
 from hmx.types import Array, Key, Max, Mean, Metrics
 
@@ -56,23 +56,10 @@ def score_pass(parts: DqnComponents, params: Params, replay: ReplayState, key: K
     k_choose, k_score = jax.random.split(key)
     number = scored_per_pass(cfg.score, cfg.env.num_envs * cfg.algo.num_steps)
     chosen = parts.replay.choose(replay, k_choose, number, cfg.score.selection)
-    if cfg.score.kind == "qgap":
-        items: Experience = jax.tree.map(lambda leaf: leaf[chosen.index], replay.items)
-        scores = _gaps(parts, params, items, chosen.birth, k_score)
-        metrics: Metrics = {}
-    else:
-        scores, metrics = _consequences(parts, params, replay, chosen.index, chosen.valid, k_score)
+    scores, metrics = _consequences(parts, params, replay, chosen.index, chosen.valid, k_score)
     metrics["score/mean"] = Mean.of(scores, where=chosen.valid)
     metrics["score/max"] = Max(jnp.where(chosen.valid, scores, 0.0).max(), chosen.valid.sum().astype(jnp.float32))
     return parts.replay.set_scores(replay, chosen.index, chosen.birth, scores), metrics
-
-
-def _gaps(parts: DqnComponents, params: Params, items: Experience, ids: Array, key: Key) -> Array:
-    values = parts.net.values(params, items.obs_t)
-    options, policy = parts.score_options, parts.continuation
-    probs = policy.probs(params, items.obs_t, items.legal_t) if policy.probs and options.needs_probs else None
-    # an agent that is done has one legal action, and so never an alternative
-    return q_gap(parts.env.spec, values, items.action_t, items.legal_t, ids, key, options, probs)
 
 
 def _consequences(

@@ -53,8 +53,8 @@ class ScoreRequest:
     aggregate: schema.Aggregate = same(schema.ScoreConfig, "aggregate", _SCORES)
     correct: bool = opt(False, "subtract what the noise of the rollouts adds to scores", panel=_SCORES)
     seed: int | None = opt(None, "seed of the rollouts; that of the run by default", ge=0, le=MAX_SEED, panel=_SCORES)
-    mixing: Literal["td", "additive", "multiplicative"] = opt(
-        "additive", "how replay would sample: by TD error, or by TD error and score, added or multiplied", panel=_REPLAY
+    mixing: Literal["td", "additive"] = opt(
+        "additive", "how replay would sample: by TD error, or by the sum of TD error and score", panel=_REPLAY
     )
     mu: float = same(schema.ReplayConfig, "mu", _REPLAY)
     alpha_td: float = same(schema.ReplayConfig, "alpha_td", _REPLAY)
