@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-import numpy as np
-
-from hmx.api.configs import load_metrics
 from hmx.errors import HmxError, counted
 from hmx.records.curves import RETURN
+from hmx.records.layout import find_run
 from hmx.records.metrics_table import METRICS
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.render import figures
-from hmx.render.blocks import Axis, Document, Plot, Series
+from hmx.render.blocks import Axis, Document, Plot
 from hmx.render.html import page
+from hmx.reports.curves import agents_of, mean_curve, read_metrics
 
 _HEIGHT = 420  # pixels in a notebook
 
@@ -63,13 +62,11 @@ def plot(*runs: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROO
     """
     series = []
     for number, run in enumerate(runs):
-        columns = load_metrics(run, root)
-        values = columns.get(metric, np.full(len(columns["update"]), np.nan))
-        known = np.isfinite(values)
-        steps = np.unique(columns["env_steps"][known])
-        means = tuple(float(values[known & (columns["env_steps"] == step)].mean()) for step in steps)
-        series.append(Series(Path(run).name, tuple(float(step) for step in steps), means, colour=number))
-    if not any(one.y for one in series):
+        found = read_metrics(find_run(run, root).metrics, {metric})
+        curve = mean_curve(agents_of(found), metric)
+        if curve is not None:
+            series.append(curve.series(Path(run).name, colour=number))
+    if not series:
         raise HmxError(f"cannot plot {metric}: no run reports it", "hmx.load_metrics(run).keys() are the names")
     info = METRICS.get(metric)
     label = metric.rpartition("/")[2].replace("_", " ")

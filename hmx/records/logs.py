@@ -26,8 +26,6 @@ MAX_COLUMNS = 10_000
 MAX_VALUES = 5_000_000  # of a file; they take about 1 GB
 MAX_DAMAGED = 10_000  # lines
 
-Curve = dict[int, dict[str, object]]  # environment steps -> metric -> value
-
 _EVENTS, _MONITOR = "events.out.tfevents.", "monitor.csv"
 _RETURN, _LENGTH = "train/mean_episode_return", "train/mean_episode_length"
 _ALIASES = {
@@ -43,7 +41,8 @@ _SPREADS = ("__MIN", "__MAX")  # further columns of a grouped panel
 _HINT = "expected a TensorBoard event file, a CSV export of Weights & Biases, or a monitor.csv of SB3"
 
 
-_Read = tuple[dict[str, Curve], list[int]]  # curves by the name of the run, "" if there is one; damaged lines
+_Points = dict[int, dict[str, object]]  # environment steps -> metric -> value
+_Read = tuple[dict[str, _Points], list[int]]  # curves by the name of the run, "" if there is one; damaged lines
 
 
 def is_imported(path: Path) -> bool:
@@ -69,7 +68,7 @@ def read_imported(path: Path, names: Set[str] | None = None) -> MetricCurves:
     return MetricCurves(agents, warnings=(*damage(damaged), *(() if agents else (NO_RECORDS,))))
 
 
-def _agent(run: str, curve: Curve, names: Set[str] | None) -> AgentCurves:
+def _agent(run: str, curve: _Points, names: Set[str] | None) -> AgentCurves:
     agent = AgentCurves(None, names, run)
     for steps, values in curve.items():
         agent.add(steps, values | {ours: values[theirs] for theirs, ours in _ALIASES.items() if theirs in values})
@@ -91,12 +90,12 @@ def _in_folder(path: Path) -> bool:
     return path.name.startswith(_EVENTS) or path.name.endswith(_MONITOR)
 
 
-def _read_events(path: Path) -> Curve:
+def _read_events(path: Path) -> _Points:
     with needed("tensorboard", f"reading {path}"):
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
     events = EventAccumulator(str(path), {"scalars": 0, "tensors": 0}).Reload()
-    curve: Curve = {}
+    curve: _Points = {}
     tags = events.Tags()
     for tag in tags["scalars"]:
         for event in events.Scalars(tag):
@@ -147,7 +146,7 @@ def _read_monitors(files: Sequence[Path]) -> _Read:
             _check_size(file, 2 * len(episodes), len(damaged))
     episodes.sort(key=lambda episode: episode[0])
     steps = itertools.accumulate(int(length) for _, length, _ in episodes)
-    curve: Curve = {
+    curve: _Points = {
         step: {_RETURN: total, _LENGTH: length} for step, (_, length, total) in zip(steps, episodes, strict=True)
     }
     return {"": curve}, damaged
@@ -168,7 +167,7 @@ def _read_wandb(path: Path) -> _Read:
         for name in columns
         if name != steps and not name.endswith(_SPREADS)
     }
-    curves: dict[str, Curve] = {}
+    curves: dict[str, _Points] = {}
     damaged: list[int] = []
     values = 0
     for number, row in enumerate(reader, 2):

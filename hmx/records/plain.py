@@ -24,8 +24,9 @@ def plain(value: object) -> JsonValue:
     """Return a JSON value of a record of any depth.
 
     Dataclasses and named tuples become objects whose keys are the field names, in order; a field with the metadata
-    `{"json": False}` is omitted. Sequences and sets become arrays, paths and other mappings' keys become strings, NumPy
-    scalars and arrays become numbers and nested arrays. Numbers that are not finite become null.
+    `{"json": False}` is omitted, and one with `{"json": function}` is written as the function returns it. Sequences
+    and sets become arrays, paths and other mappings' keys become strings, NumPy scalars and arrays become numbers and
+    nested arrays. Numbers that are not finite become null.
 
     Raises:
         TypeError: the value, or a part of it, has no JSON form.
@@ -35,8 +36,12 @@ def plain(value: object) -> JsonValue:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [f.name for f in dataclasses.fields(value) if f.metadata.get("json", True)]
-        return {name: plain(getattr(value, name)) for name in fields}
+        shown = {f.name: f.metadata.get("json", True) for f in dataclasses.fields(value)}
+        return {
+            name: plain(form(getattr(value, name)) if callable(form) else getattr(value, name))
+            for name, form in shown.items()
+            if form
+        }
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: plain(getattr(value, name)) for name in value._fields}
     if isinstance(value, Mapping):

@@ -9,10 +9,9 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import RANDOM, read_evaluation
 from hmx.records.curves import CPU_SPEED
 from hmx.records.paths import RunPaths
-from hmx.reports.compare.read import read_seeds
 from hmx.reports.compare.request import EVALUATION, TENTH
-from hmx.reports.compare.sides import MetricSeries
-from hmx.reports.compare.tasks import area, final, median, reached
+from hmx.reports.compare.tasks import median
+from hmx.reports.curves import Curve, agents_of, read_metrics
 from hmx.study.records import Objective, RungResult
 
 
@@ -33,7 +32,8 @@ def measure(
         HmxError: the file lacks records of an update (exit code 3).
     """
     metrics = paths.metrics
-    seeds, curves = read_seeds(metrics, {objective.metric}, speed=CPU_SPEED)
+    curves = read_metrics(metrics, {objective.metric}, CPU_SPEED)
+    seeds = agents_of(curves, speed=CPU_SPEED)
     counts = [int((seed.steps <= env_steps).sum()) for seed in seeds]
     if curves.whole and counts != [update] * num_seeds:
         message = f"{metrics} lacks records of updates 1 to {update:,}: {'; '.join(curves.warnings) or counts}"
@@ -45,7 +45,7 @@ def measure(
         per_seed = tuple(returns.get(seed.number) for seed in seeds)
     else:
         value = _VALUES[objective.measure]
-        per_seed = tuple(value(seed.series.get(objective.metric), objective, env_steps) for seed in seeds)
+        per_seed = tuple(value(seed.curve(objective.metric), objective, env_steps) for seed in seeds)
     return RungResult(
         rung=rung, update=update, env_steps=env_steps, per_seed=per_seed, objective=_over_seeds(per_seed, objective)
     )
@@ -63,27 +63,15 @@ def _over_seeds(values: Sequence[float | None], objective: Objective) -> float |
     return float(interquartile_mean([np.array(known)])) if known and len(known) == len(values) else None
 
 
-def _final(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
-    return final(series, end, TENTH)[0]
-
-
-def _area(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
-    return area(series, end)
-
-
-def _steps_to(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
+def _reached(curve: Curve, objective: Objective, end: int) -> tuple[float | None, float | None]:
+    """Return the steps and the CPU seconds to the threshold."""
     assert objective.threshold is not None
-    hit = reached(series, objective.threshold, end, objective.maximize)
-    return None if hit is None else hit.steps
+    return curve.reached(objective.threshold, end, objective.maximize) or (None, None)
 
 
-def _cpu_seconds_to(series: MetricSeries | None, objective: Objective, end: int) -> float | None:
-    assert objective.threshold is not None
-    hit = reached(series, objective.threshold, end, objective.maximize)
-    return None if hit is None else hit.seconds
-
-
-_Value = Callable[[MetricSeries | None, Objective, int], float | None]
-_VALUES: dict[str, _Value] = {
-    "final": _final, "auc": _area, "steps_to": _steps_to, "cpu_seconds_to": _cpu_seconds_to,
-}  # fmt: skip
+_VALUES: dict[str, Callable[[Curve, Objective, int], float | None]] = {
+    "final": lambda curve, objective, end: curve.final(end, TENTH.width(end))[0],
+    "auc": lambda curve, objective, end: curve.area(end),
+    "steps_to": lambda curve, objective, end: _reached(curve, objective, end)[0],
+    "cpu_seconds_to": lambda curve, objective, end: _reached(curve, objective, end)[1],
+}

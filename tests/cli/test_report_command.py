@@ -21,10 +21,9 @@ from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
 from hmx.records.plain import plain_object
 from hmx.render.html import page
+from hmx.reports import curves
 from hmx.reports.grad_report.document import document as gradient_document
-from hmx.reports.report import read
 from hmx.reports.report.job import run_report
-from hmx.reports.report.read import seed_curves
 from hmx.reports.report.request import ReportRequest
 from hmx.reports.score_buffer.document import document as score_document
 
@@ -181,16 +180,17 @@ def test_bad_requests_are_refused_before_anything_is_written(hmx, run, tmp_path)
 
 def test_a_long_run_is_averaged_over_parts(tmp_path):
     path = write_metrics(tmp_path / "metrics.jsonl", {0: [float(i % 10) for i in range(3000)]})
-    (seed,) = seed_curves(read_curves(path))
-    assert 2 * len(seed.env_steps) > read.POINTS >= len(seed.env_steps) and seed.env_steps[-1] == 3000 * STEPS
-    assert sum(v or 0.0 for v in seed.values[RETURN]) / len(seed.env_steps) == pytest.approx(4.5, abs=0.1)
+    (agent,) = curves.drawn_agents(curves.agents_of(read_curves(path)))
+    assert 2 * len(agent.steps) > curves.POINTS >= len(agent.steps) and agent.steps[-1] == 3000 * STEPS
+    assert agent.columns[RETURN].mean() == pytest.approx(4.5, abs=0.1)
 
 
 def test_agents_with_different_steps_are_averaged_where_they_overlap(tmp_path):
     write_metrics(tmp_path / "runs" / "m" / "metrics.jsonl", {0: [0.0] * 10, 1: [None, 1.0, None, 1.0, 1.0]})
-    curve = read.mean_curve(seed_curves(read_curves(tmp_path / "runs" / "m" / "metrics.jsonl")), RETURN)
-    assert curve is not None and curve.env_steps[0] == 2 * STEPS and curve.env_steps[-1] == 5 * STEPS
-    assert curve.mean == (0.5,) * len(curve.mean) and curve.low == ()
+    agents = curves.agents_of(read_curves(tmp_path / "runs" / "m" / "metrics.jsonl"))
+    curve = curves.mean_curve(curves.drawn_agents(agents), RETURN)
+    assert curve is not None and curve.steps[0] == 2 * STEPS and curve.steps[-1] == 5 * STEPS
+    assert set(curve.values) == {0.5} and not len(curve.low)
 
 
 def test_a_page_that_cannot_be_written_after_training_is_a_warning(run, capsys):

@@ -27,8 +27,9 @@ from hmx.reports.compare.findings import (
     SharedStart,
     SideFacts,
 )
-from hmx.reports.compare.sides import Member, Seed, Side
+from hmx.reports.compare.sides import Member, Side
 from hmx.reports.compare.tasks import Groups
+from hmx.reports.curves import AgentMetrics
 
 # Keys that identify runs and do not affect their results; seeds are listed with the sides.
 NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
@@ -321,10 +322,10 @@ def _copies(task: str, groups: Groups) -> Iterator[Notice]:
         yield Notice("caution", "", f"identical metrics on {task}: {_list(copies[0])}{more}")
 
 
-def _fingerprint(seed: Seed) -> object:
+def _fingerprint(seed: AgentMetrics) -> object:
     """Return a key that is equal for agents with the same values at the same steps, apart from speed."""
-    series = sorted((item for item in seed.series.items() if "per_sec" not in item[0]), key=lambda item: item[0])
-    return tuple((name, curve.steps.tobytes(), curve.values.tobytes()) for name, curve in series)
+    columns = [(name, column.tobytes()) for name, column in seed.columns.items() if "per_sec" not in name]
+    return (seed.steps.tobytes(), *sorted(columns))
 
 
 def _evaluations(sides: Sequence[Side]) -> Iterator[Notice]:

@@ -33,7 +33,6 @@ from hmx.reports.compare.findings import (
     Diagnostic,
     DifferenceGroup,
     Outcome,
-    Over,
     Pair,
     SideFacts,
     SideScores,
@@ -42,6 +41,7 @@ from hmx.reports.compare.findings import (
 )
 from hmx.reports.compare.numbers import AGGREGATE, OVERALL_PAIR, PAIR, SIDE, SPEED, Number, R, estimate, probability
 from hmx.reports.compare.request import EVALUATION
+from hmx.reports.curves import Over
 
 ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, each is compared with the first
 _DETAILED = 3  # pairs whose verdict comes with its numbers
@@ -282,10 +282,10 @@ def _pairs(pairs: Sequence[Pair], numbers: Sequence[Number[Pair]], findings: Com
     yield Table((_text("pair"), *(head for head, _ in columns)), tuple(rows))
 
 
-def _series(findings: CompareFindings, letter: str, x: tuple[float, ...], y: tuple[float, ...]) -> Series:
-    """Return a line of a side, with the same style in all plots."""
+def _styled(findings: CompareFindings, letter: str, line: Series) -> Series:
+    """Return a line of a side, with the same name and style in all plots."""
     place = [side.letter for side in findings.sides].index(letter)
-    return Series(_label(findings, letter), x, y, colour=place, dashed=place >= _COLOURS)
+    return replace(line, name=_label(findings, letter), colour=place, dashed=place >= _COLOURS)
 
 
 def curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | None:
@@ -294,11 +294,8 @@ def curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | 
     if not bands:
         return None
     starts = {side.letter: side.fork.env_steps for side in findings.sides if side.fork and over == "steps"}
-    bands = {letter: band.since(starts.get(letter, 0.0)) for letter, band in bands.items()}
-    series = (
-        replace(_series(findings, letter, band.x, band.center), low=band.low, high=band.high)
-        for letter, band in bands.items()
-    )
+    bands = {letter: band.since(starts[letter]) if letter in starts else band for letter, band in bands.items()}
+    series = (_styled(findings, letter, band.series("", over)) for letter, band in bands.items())
     thresholds = (Reference("y", row.value, f"{row.value:g}") for row in task.sides[0].thresholds)
     forks = (Reference("x", float(at), f"{letter} branches off") for letter, at in starts.items() if letter in bands)
     end = [Reference("x", task.end, "compared up to here")] if over == "steps" and task.limited_by else []
@@ -346,7 +343,7 @@ def _profile(findings: CompareFindings) -> list[Plot]:
     shown = [i for i, tau in enumerate(overall.taus) if low <= tau <= high]
     taus = tuple(overall.taus[i] for i in shown)
     lines = (
-        replace(_series(findings, side.letter, taus, tuple(side.profile[i] for i in shown)), kind="steps")
+        _styled(findings, side.letter, Series("", taus, tuple(side.profile[i] for i in shown), "steps"))
         for side in overall.sides
     )
     caption = "Share of runs whose score is above each value. Score 1 is the best seed of all sides; score 0 is random "

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hmx.records.metrics_table import Direction
-from hmx.records.plain import ShortRepr
+from hmx.records.plain import JsonValue, ShortRepr, plain
+from hmx.reports.curves import Curve, Over
 from hmx.stats.estimate import Estimate
 
 SCHEMA = 2
@@ -16,7 +16,6 @@ SCHEMA = 2
 Severity = Literal["block", "caution", "note"]
 Kind = Literal["run", "metrics", "config", "preset"]
 Outcome = Literal["better", "weak evidence", "not distinguishable", "no verdict"]
-Over = Literal["steps", "time"]
 OVER: tuple[Over, ...] = ("steps", "time")
 
 TAUS = tuple(round(0.01 * i, 2) for i in range(121))  # thresholds of the performance profile, from 0 to 1.2
@@ -118,19 +117,13 @@ class ThresholdTimes:
     seconds: float | None
 
 
-@dataclass(frozen=True)
-class CurveBand:
-    """The interquartile mean of the curves of a side with its interval; no interval for a single run."""
+def _drawn(curves: Mapping[Over, Curve | None]) -> JsonValue:
+    """Return the JSON of the curves of a side."""
+    return {over: _points(curve, over) if curve is not None else None for over, curve in curves.items()}
 
-    x: tuple[float, ...]
-    center: tuple[float, ...]
-    low: tuple[float, ...] = ()
-    high: tuple[float, ...] = ()
 
-    def since(self, start: float) -> CurveBand:
-        """Return the part from `start` on."""
-        first = bisect_left(self.x, start)
-        return CurveBand(self.x[first:], self.center[first:], self.low[first:], self.high[first:])
+def _points(curve: Curve, over: Over) -> JsonValue:
+    return plain({"x": curve.x(over), "center": curve.values, "low": curve.low, "high": curve.high})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +140,7 @@ class SideScores:
     area: Estimate | None  # their interquartile mean
     evaluated: Estimate | None  # interquartile mean of the evaluation at the end of each run
     thresholds: tuple[ThresholdTimes, ...]
-    curves: Mapping[Over, CurveBand | None]
+    curves: Mapping[Over, Curve | None] = field(metadata={"json": _drawn})  # interquartile means
 
     @property
     def values(self) -> list[float]:

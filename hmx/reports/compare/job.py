@@ -18,8 +18,9 @@ from hmx.reports.compare.losses import losses
 from hmx.reports.compare.numbers import figures_of, values_of
 from hmx.reports.compare.read import read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
-from hmx.reports.compare.sides import Member, Seed, Side, choose
-from hmx.reports.compare.tasks import Groups, around, measure, overall
+from hmx.reports.compare.sides import Member, Side, choose
+from hmx.reports.compare.tasks import Groups, measure, overall
+from hmx.reports.curves import AgentMetrics
 from hmx.reports.doctor.rules import ratio_evidence
 from hmx.stats.intervals import LEVEL
 
@@ -73,9 +74,9 @@ def compare(request: CompareRequest) -> CompareFindings:
     )
 
 
-def _groups(sides: Sequence[Side]) -> dict[str, dict[str, list[Seed]]]:
+def _groups(sides: Sequence[Side]) -> dict[str, dict[str, list[AgentMetrics]]]:
     """Return the agents that have records by task and letter."""
-    groups: dict[str, dict[str, list[Seed]]] = {}
+    groups: dict[str, dict[str, list[AgentMetrics]]] = {}
     for side in sides:
         for seed in side.trained_seeds:
             groups.setdefault(seed.task, {}).setdefault(side.letter, []).append(seed)
@@ -85,7 +86,7 @@ def _groups(sides: Sequence[Side]) -> dict[str, dict[str, list[Seed]]]:
 def _check_metric(request: CompareRequest, sides: Sequence[Side]) -> None:
     """Refuse a metric that no run reports, unless there are no runs."""
     runs = [seed for side in sides for seed in side.trained_seeds]
-    if request.metric == EVALUATION or not runs or any(request.curve in seed.series for seed in runs):
+    if request.metric == EVALUATION or not runs or any(request.curve in seed.columns for seed in runs):
         return
     if request.curve in METRICS:
         hint = "choose a metric that is in metrics.jsonl, for example --metric train/mean_reward"
@@ -132,7 +133,7 @@ def _speeds(sides: Sequence[Side]) -> list[Speed]:
 def _speed(letter: str, task: str, members: Sequence[Member]) -> Speed:
     steps = [sum(seed.end for seed in member.seeds) for member in members]
     seconds = [max(float(seed.time[-1]) for seed in member.seeds if len(seed.steps)) for member in members]
-    updates = [max(seed.updates for seed in member.seeds) for member in members]
+    updates = [max(float(seed.updates.max(initial=0.0)) for seed in member.seeds) for member in members]
     memory = [member.meta.memory_bytes for member in members if member.meta is not None]
     return Speed(
         letter=letter,
@@ -162,8 +163,8 @@ def _diagnostics(task: TaskFindings, groups: Groups) -> Iterator[Diagnostic]:
             yield Diagnostic(task.name, name, MOMENTS, values)
 
 
-def _mean(seeds: Sequence[Seed], name: str, at: float, end: float) -> float | None:
-    values = [around(seed.series.get(name), at, end) for seed in seeds]
+def _mean(seeds: Sequence[AgentMetrics], name: str, at: float, end: float) -> float | None:
+    values = [seed.curve(name).around(at, 0.1 * end) for seed in seeds]
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
 
@@ -171,10 +172,9 @@ def _mean(seeds: Sequence[Seed], name: str, at: float, end: float) -> float | No
 def _warnings(groups: Mapping[str, Groups]) -> Iterator[str]:
     for task, by_letter in groups.items():
         for letter, group in by_letter.items():
-            errors = [seed.series[_RATIO].values for seed in group if _RATIO in seed.series]
-            worst = max((values[np.isfinite(values)].max(initial=0.0) for values in errors), default=0.0)
+            worst = max((seed.curve(_RATIO).within().values.max(initial=0.0) for seed in group), default=0.0)
             if evidence := ratio_evidence(float(worst)):
                 yield f"{letter} on {task}: {evidence}; acting and learning do not use the same policy"
-            broken = sum(not np.isfinite(s.values).all() for seed in group for s in seed.series.values())
+            broken = sum(bool(np.isnan(column).any()) for seed in group for column in seed.columns.values())
             if broken:
                 yield f"{letter} on {task}: values that are not finite in {counted(broken, 'metric')} of its seeds"

@@ -6,12 +6,9 @@ import os
 import re
 import shlex
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hmx.config import presets
 from hmx.config.files import words
@@ -25,7 +22,7 @@ from hmx.records.logs import is_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, METRICS
 from hmx.reports.compare.findings import Kind
-from hmx.stats.intervals import Floats
+from hmx.reports.curves import AgentMetrics
 
 LETTERS = string.ascii_uppercase
 MAX_MEMBERS = 1000
@@ -34,45 +31,6 @@ PRESET = "preset:"
 _DEPTH = 3  # folders below the given one
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _WAYS = "a side is a run, a folder of runs, a metrics file, a configuration or a preset"
-
-
-@dataclass(frozen=True)
-class MetricSeries:
-    """One metric of one seed, at the updates that reported it; values that were not finite are NaN."""
-
-    steps: NDArray[np.int64]
-    time: Floats
-    values: Floats
-    weights: Floats  # number of episodes in the mean; 1 for other metrics
-
-    def until(self, end: float) -> MetricSeries:
-        """Return the part up to `end` steps."""
-        keep = self.steps <= end
-        return MetricSeries(self.steps[keep], self.time[keep], self.values[keep], self.weights[keep])
-
-
-@dataclass(frozen=True)
-class Seed:
-    """One agent of a run with its metrics."""
-
-    run: str  # label of the run
-    number: int | None
-    task: str  # id of the environment; "" if unknown
-    steps: NDArray[np.int64]  # after each update
-    time: Floats  # seconds of training until then, without compilation and saving; NaN if unknown
-    series: Mapping[str, MetricSeries]
-    updates: int
-    repeats: str = ""  # the agent of its side that it is the same as, and counts as one sample with
-
-    @property
-    def who(self) -> str:
-        """Its run and its number."""
-        return self.run + ("" if self.number is None else f" seed {self.number}")
-
-    @property
-    def end(self) -> int:
-        """Environment steps after the last update; 0 without updates."""
-        return int(self.steps[-1]) if len(self.steps) else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +43,7 @@ class Member:
     config: Config | None = None
     meta: Meta | None = None
     state: str = ""
-    seeds: tuple[Seed, ...] = ()
+    seeds: tuple[AgentMetrics, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()
     startup: float | None = None  # seconds from creating the folder to the first update
     warnings: tuple[str, ...] = ()
@@ -105,12 +63,12 @@ class Side:
     members: tuple[Member, ...]
 
     @property
-    def seeds(self) -> tuple[Seed, ...]:
+    def seeds(self) -> tuple[AgentMetrics, ...]:
         """All agents of all runs, with those that repeat others."""
         return tuple(seed for member in self.members for seed in member.seeds)
 
     @property
-    def trained_seeds(self) -> tuple[Seed, ...]:
+    def trained_seeds(self) -> tuple[AgentMetrics, ...]:
         """The agents that have records, each once."""
         return tuple(seed for seed in self.seeds if len(seed.steps) and not seed.repeats)
 

@@ -1,4 +1,4 @@
-"""Compare the sides on one task, and on all tasks they share; values and curves of single agents."""
+"""Compare the sides on one task, and on all tasks they share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
 from hmx.errors import counted
 from hmx.reports.compare.findings import (
+    OVER,
     TAUS,
     Aggregates,
-    CurveBand,
-    Over,
     Overall,
     Pair,
     ScoreRange,
@@ -25,17 +23,14 @@ from hmx.reports.compare.findings import (
     ThresholdTimes,
     Verdict,
 )  # fmt: skip
-from hmx.reports.compare.request import EVALUATION, CompareRequest, Window
-from hmx.reports.compare.sides import MetricSeries, Seed
+from hmx.reports.compare.request import EVALUATION, CompareRequest
+from hmx.reports.curves import AgentMetrics, band
 from hmx.stats import aggregates as agg
 from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import Floats
 
-Groups = Mapping[str, Sequence[Seed]]  # letter -> the agents of a side on one task
+Groups = Mapping[str, Sequence[AgentMetrics]]  # letter -> the agents of a side on one task
 Evaluated = Mapping[tuple[str, int | None], float]  # mean return of the evaluation by run and seed
-POINTS = 100  # of a drawn curve
-SMOOTHING = 0.05  # share of the compared steps over which values are averaged before they count as reached
-MIN_REPORTS = 3  # minimum updates to average: the first episodes to end are short, a biased sample
 _CURVE_SAMPLES = 1000
 _SIGNIFICANT = 0.05
 
@@ -61,16 +56,16 @@ def measure(
     )  # fmt: skip
 
 
-def _end(seed: Seed, end: int, request: CompareRequest) -> int:
+def _end(seed: AgentMetrics, end: int, request: CompareRequest) -> int:
     return seed.end if request.own_end else end
 
 
-def _score(seed: Seed, end: float, evaluated: Evaluated, request: CompareRequest) -> SeedScore:
+def _score(seed: AgentMetrics, end: float, evaluated: Evaluated, request: CompareRequest) -> SeedScore:
     if request.metric == EVALUATION:
         value = evaluated.get((seed.run, seed.number))
         why = "" if value is not None else "was not evaluated"
     else:
-        value, why = final(seed.series.get(request.curve), end, request.last)
+        value, why = seed.curve(request.curve).final(end, request.last.width(end))
     return SeedScore(run=seed.run, seed=seed.number, value=value, why=why)
 
 
@@ -85,8 +80,8 @@ def _thresholds(
     given = [value for name, value in request.thresholds if name in ("", task)]
     if given:
         return list(dict.fromkeys(given))
-    starts = [s.series[request.curve].values for group in groups.values() for s in group if request.curve in s.series]
-    first = [float(values[np.isfinite(values)][0]) for values in starts if np.isfinite(values).any()]
+    starts = [seed.curve(request.curve).within().values for group in groups.values() for seed in group]
+    first = [float(values[0]) for values in starts if len(values)]
     ends = [float(agg.interquartile_mean([_known(group)])) for group in scores.values() if len(_known(group))]
     if not first or not ends:
         return []
@@ -98,11 +93,11 @@ def _thresholds(
 
 
 def _side(
-    letter: str, seeds: Sequence[Seed], scores: Sequence[SeedScore], end: int, levels: Sequence[float],
+    letter: str, seeds: Sequence[AgentMetrics], scores: Sequence[SeedScore], end: int, levels: Sequence[float],
     evaluated: Evaluated, request: CompareRequest,
 ) -> SideScores:  # fmt: skip
     values = _known(scores)
-    areas = [area(seed.series.get(request.curve), _end(seed, end, request)) for seed in seeds]
+    areas = [seed.curve(request.curve).area(_end(seed, end, request)) for seed in seeds]
     known = tuple(value for value in areas if value is not None)
     played = [evaluated[key] for seed in seeds if (key := (seed.run, seed.number)) in evaluated]
     resamples = min(request.samples, _CURVE_SAMPLES)
@@ -117,7 +112,7 @@ def _side(
         area=_iqm(np.array(known), request),
         evaluated=_iqm(np.array(played), request) if len(played) == len(seeds) else None,
         thresholds=tuple(_times(level, seeds, end, request) for level in levels),
-        curves={over: curve(seeds, request.curve, over, resamples, request.seed) for over in ("steps", "time")},
+        curves={over: band(seeds, request.curve, over, resamples, request.seed) for over in OVER},
     )
 
 
@@ -125,14 +120,14 @@ def _iqm(values: Floats, request: CompareRequest) -> Estimate | None:
     return agg.iqm_estimate([values], request.samples, request.seed) if len(values) else None
 
 
-def _times(level: float, seeds: Sequence[Seed], end: int, request: CompareRequest) -> ThresholdTimes:
-    hits = [reached(s.series.get(request.curve), level, _end(s, end, request), request.up) for s in seeds]
+def _times(level: float, seeds: Sequence[AgentMetrics], end: int, request: CompareRequest) -> ThresholdTimes:
+    hits = [s.curve(request.curve).reached(level, _end(s, end, request), request.up) for s in seeds]
     return ThresholdTimes(
         value=level,
         reached=sum(hit is not None for hit in hits),
         of=len(hits),
-        steps=median([None if hit is None else hit.steps for hit in hits]),
-        seconds=median([None if hit is None else hit.seconds for hit in hits]),
+        steps=median([None if hit is None else hit[0] for hit in hits]),
+        seconds=median([None if hit is None else hit[1] for hit in hits]),
     )
 
 
@@ -288,110 +283,7 @@ def _overall_pair(
     )  # fmt: skip
 
 
-class Reached(NamedTuple):
-    """The first time at a threshold, in environment steps and seconds of training."""
-
-    steps: float
-    seconds: float
-
-
-def final(series: MetricSeries | None, end: float, window: Window) -> tuple[float | None, str]:
-    """Return the mean over the last part before `end`, weighted by episodes, or None and the reason.
-
-    Without a value in that part, for example because no episode ended, the latest value before it counts.
-    """
-    series = None if series is None else series.until(end)
-    if series is None or not len(series.steps):
-        return None, "was never reported"
-    inside = series.steps > end - window.width(end)
-    if not inside.any():
-        inside = np.arange(len(series.steps)) == len(series.steps) - 1
-    values, weights = series.values[inside], series.weights[inside]
-    if not np.isfinite(values).all():
-        return None, "is not finite at the end"
-    # As an offset from the first value, so that equal values have exactly that mean.
-    return float(values[0] + (weights / weights.sum() * (values - values[0])).sum()), ""
-
-
-def area(series: MetricSeries | None, end: float) -> float | None:
-    """Return the area under the curve from 0 to `end`, divided by `end`: the average over training.
-
-    The curve is straight between reports, and constant before the first and after the last.
-    """
-    series = None if series is None else series.until(end)
-    if series is None or end <= 0 or not len(series.steps) or not np.isfinite(series.values).all():
-        return None
-    steps = np.concatenate([[0.0], series.steps.astype(np.float64), [end]])
-    values = np.concatenate([series.values[:1], series.values, series.values[-1:]])
-    return float((np.diff(steps) * (values[1:] + values[:-1]) / 2).sum() / end)
-
-
-def reached(series: MetricSeries | None, threshold: float, end: float, up: bool = True) -> Reached | None:
-    """Return the first time at which the moving average was at least (`up`) or at most the threshold; None if never.
-
-    The average is over the last `SMOOTHING` of the compared steps, and over at least `MIN_REPORTS` updates.
-    """
-    if series is None:
-        return None
-    series = series.until(end)
-    good = np.isfinite(series.values)
-    values = np.where(good, series.values, 0.0)
-    totals = np.concatenate([[0.0], np.cumsum(values * series.weights)])
-    counts = np.concatenate([[0.0], np.cumsum(series.weights)])
-    bad = np.concatenate([[0], np.cumsum(~good)])
-    first = np.searchsorted(series.steps, series.steps - SMOOTHING * end, side="right")
-    last = np.arange(1, len(series.steps) + 1)
-    first = np.maximum(np.minimum(first, last - MIN_REPORTS), 0)
-    means = (totals[last] - totals[first]) / (counts[last] - counts[first])
-    enough = (means >= threshold) if up else (means <= threshold)
-    enough &= (bad[last] == bad[first]) & (last - first >= MIN_REPORTS)
-    hits = np.flatnonzero(enough)
-    return Reached(float(series.steps[hits[0]]), float(series.time[hits[0]])) if len(hits) else None
-
-
-def around(series: MetricSeries | None, at: float, end: float) -> float | None:
-    """Return the mean of the tenth of the compared steps that ends at `at`; None without finite values."""
-    if series is None:
-        return None
-    values = series.values[(series.steps <= at) & (series.steps > at - 0.1 * end)]
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
-
-
 def median(values: Sequence[float | None]) -> float | None:
     """Return the median, where None counts as later than any value; None if the middle was not reached."""
     center = float(np.median([math.inf if value is None else value for value in values])) if values else math.inf
     return center if math.isfinite(center) else None
-
-
-def curve(seeds: Sequence[Seed], metric: str, over: Over, resamples: int, seed: int) -> CurveBand | None:
-    """Return the interquartile mean of several agents over steps or time, up to the end of the shortest one.
-
-    None if an agent has no finite values, or if one ends before another reports its first.
-    """
-    curves = [agent.series[metric] for agent in seeds if metric in agent.series]
-    lines = [((s.steps if over == "steps" else s.time).astype(np.float64), s.values) for s in curves]
-    lines = [(x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]) for x, y in lines]
-    if not lines or min(len(x) for x, _ in lines) < 1:
-        return None
-    start = max(x[0] for x, _ in lines)
-    end = min(x[-1] for x, _ in lines)
-    if start > end:
-        return None
-    edges = np.linspace(0.0, end, POINTS + 1)
-    grid = edges[1:]
-    keep = grid >= start
-    keep[-1] |= not keep.any()
-    center, low, high = agg.band(np.stack([_binned(x, y, edges) for x, y in lines])[:, keep], resamples, seed)
-    ends = [() if end is None else tuple(end.tolist()) for end in (low, high)]
-    return CurveBand(tuple(grid[keep].tolist()), tuple(center.tolist()), *ends)
-
-
-def _binned(x: Floats, y: Floats, edges: Floats) -> Floats:
-    """Return the mean in each bin, with straight lines across empty bins."""
-    places = np.clip(np.searchsorted(edges, x, side="left") - 1, 0, len(edges) - 2)
-    inside = x <= edges[-1] * (1 + 1e-9)
-    counts = np.bincount(places[inside], minlength=len(edges) - 1)
-    totals = np.bincount(places[inside], weights=y[inside], minlength=len(edges) - 1)
-    full = counts > 0
-    return np.interp(edges[1:], edges[1:][full], totals[full] / counts[full])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +15,12 @@ from hmx.records.curves import RETURN
 from hmx.records.paths import RunPaths
 from hmx.render.blocks import Tone
 from hmx.render.quantities import number, short
+from hmx.reports.curves import AgentMetrics, Curve, mean_curve
 from hmx.reports.doctor.monitor import Finding
 from hmx.reports.doctor.rule import Severity
-from hmx.reports.report.findings import RunFacts, SeedCurves
-from hmx.reports.report.read import mean_curve
+from hmx.reports.report.findings import RunFacts
 from hmx.reports.summaries import composition, earned
-from hmx.stats.intervals import Floats, Interval, mean_interval
-from hmx.stats.smoothing import smoothed
+from hmx.stats.intervals import Interval, mean_interval
 
 LEARNED, WRONG = "Did it learn?", "Is anything wrong?"
 
@@ -41,60 +39,57 @@ class Answer(NamedTuple):
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True)
-class Course:
-    """The return over training, averaged over agents and smoothed."""
-
-    steps: Floats
-    values: Floats
-    end: float  # mean of the last tenth
-    noise: float  # standard deviation of what smoothing removed
-
-    @property
-    def gain(self) -> float:
-        """The change from the start to the end."""
-        return self.end - float(self.values[0])
-
-    @property
-    def changed(self) -> bool:
-        """Whether the change is more than noise."""
-        return abs(self.gain) > max(_NOISE * self.noise, 1e-6 * float(np.abs(self.values).max()))
-
-    def reached(self, share: float) -> float:
-        """Return the steps at which a share of the gain was first reached."""
-        goal = self.values[0] + share * self.gain
-        there = np.flatnonzero(self.values >= goal if self.gain > 0 else self.values <= goal)
-        return float(self.steps[there[0]])
+def trend(agents: Sequence[AgentMetrics]) -> Curve | None:
+    """Return the mean return over agents; None for too few points."""
+    curve = mean_curve(agents, RETURN)
+    return curve if curve is not None and len(curve.values) >= _FEWEST else None
 
 
-def course(seeds: Sequence[SeedCurves]) -> Course | None:
-    """Return the course of the return; None for too few points."""
-    curve = mean_curve(seeds, RETURN)
-    if curve is None or len(curve.mean) < _FEWEST:
-        return None
-    steps, raw = np.array(curve.env_steps), np.array(curve.mean, np.float64)
-    values = smoothed(steps, raw)
-    late = raw[steps >= (1 - _END) * steps[-1]]
-    return Course(steps, values, float(late.mean()), float(np.std(raw - values)))
+def _late(curve: Curve) -> float:
+    """Return the mean of the last tenth."""
+    values = curve.since((1 - _END) * curve.steps[-1]).values
+    return math.fsum(values) / len(values)
+
+
+def _noise(curve: Curve) -> float:
+    """Return the standard deviation of what smoothing removes."""
+    return float(np.std(curve.values - curve.smooth().values))
+
+
+def gain(curve: Curve) -> float:
+    """Return the change from the smoothed start to the end."""
+    return _late(curve) - float(curve.smooth().values[0])
+
+
+def changed(curve: Curve) -> bool:
+    """Return whether the change is more than noise."""
+    return abs(gain(curve)) > max(_NOISE * _noise(curve), 1e-6 * float(np.abs(curve.smooth().values).max()))
+
+
+def reached(curve: Curve, share: float) -> float:
+    """Return the steps at which a share of the gain was first reached."""
+    values, change = curve.smooth().values, gain(curve)
+    goal = values[0] + share * change
+    return float(curve.steps[np.flatnonzero(values >= goal if change > 0 else values <= goal)[0]])
 
 
 def answers(run: RunFacts) -> tuple[Answer, ...]:
     """Answer what a reader asks first."""
     trained = [row for row in run.evaluation if row.policy != RANDOM]
     random = next((row for row in run.evaluation if row.policy == RANDOM), None)
-    trend = course(run.curves)
+    curve = trend(run.agents)
     asked = (
-        _learned(run, trained, random, trend),
+        _learned(trained, random, curve),
         _certainty(run, trained, random),
         Answer("What is the return made of?", _made_of(run, trained, random)),
-        Answer("What changed, and when?", _capital("; ".join(_changes(run, trend)))),
+        Answer("What changed, and when?", _capital("; ".join(_changes(run, curve)))),
         _problems(run),
         Answer("What next?", _capital("; ".join(_next(run)))),
     )
     return tuple(answer for answer in asked if answer.text)
 
 
-def _learned(run: RunFacts, trained: Sequence[PolicyStats], random: PolicyStats | None, trend: Course | None) -> Answer:
+def _learned(trained: Sequence[PolicyStats], random: PolicyStats | None, curve: Curve | None) -> Answer:
     if trained:
         low, mean, high = _mean_return(trained)
         text = f"return of the trained agent {_interval(mean, low, high)}"
@@ -107,15 +102,13 @@ def _learned(run: RunFacts, trained: Sequence[PolicyStats], random: PolicyStats 
         if high < ends.low:
             return Answer(LEARNED, f"No, it is worse than random play: {text}.", "bad")
         return Answer(LEARNED, f"Not shown: {text}, and these intervals overlap.", "warning")
-    if trend is None:
+    if curve is None:
         return Answer(LEARNED, "Unknown: there is no evaluation, and the curve has too few points.", "warning")
-    first, last = number(float(trend.values[0])), number(trend.end)
+    first, last = number(float(curve.smooth().values[0])), number(_late(curve))
     ends_at = f"the mean return of the training episodes went from {first} to {last}; there is no evaluation."
-    if not trend.changed:
+    if not changed(curve):
         return Answer(LEARNED, f"Not shown: {ends_at}", "warning")
-    return Answer(
-        LEARNED, f"Yes: {ends_at}" if trend.gain > 0 else f"No: {ends_at}", "good" if trend.gain > 0 else "bad"
-    )
+    return Answer(LEARNED, f"Yes: {ends_at}", "good") if gain(curve) > 0 else Answer(LEARNED, f"No: {ends_at}", "bad")
 
 
 def _mean_return(rows: Sequence[PolicyStats]) -> tuple[float, float, float]:
@@ -127,7 +120,7 @@ def _mean_return(rows: Sequence[PolicyStats]) -> tuple[float, float, float]:
 
 
 def _certainty(run: RunFacts, trained: Sequence[PolicyStats], random: PolicyStats | None) -> Answer:
-    question, seeds = "How sure is that?", len(run.curves)
+    question, seeds = "How sure is that?", len(run.agents)
     if seeds > 1:
         text = f"{seeds} seeds; intervals are Student's t over seeds"
         if trained and random is not None:
@@ -144,46 +137,39 @@ def _made_of(run: RunFacts, trained: Sequence[PolicyStats], random: PolicyStats 
         text = f"Trained agent: {next(iter(terms.values()))}"
         untrained = earned([random] if random is not None else [])
         return text + (f"; random play: {untrained[RANDOM]}." if untrained else ".")
-    terms_of = _last_terms(run.curves)
-    length = _last(run.curves, "train/mean_episode_length")
+    terms_of = _last_terms(run.agents)
+    length = _last(run.agents, "train/mean_episode_length")
     if len(terms_of) < 2 or length is None:
         return ""
     per_episode = {name: value * length for name, value in terms_of.items()}
     return f"At the end of the training about {composition(per_episode)} per episode."
 
 
-def _last_terms(seeds: Sequence[SeedCurves]) -> dict[str, float]:
-    names = sorted({name for seed in seeds for name in seed.values if name.startswith("reward/")})
-    values = {name.partition("/")[2]: _last(seeds, name) for name in names}
+def _last_terms(agents: Sequence[AgentMetrics]) -> dict[str, float]:
+    names = sorted({name for agent in agents for name in agent.columns if name.startswith("reward/")})
+    values = {name.partition("/")[2]: _last(agents, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _last(seeds: Sequence[SeedCurves], metric: str, end: float = _END) -> float | None:
+def _last(agents: Sequence[AgentMetrics], metric: str) -> float | None:
     """Return the mean of a metric at the end of the training, over agents."""
-    curve = mean_curve(seeds, metric)
+    curve = mean_curve(agents, metric)
+    return None if curve is None else _late(curve)
+
+
+def _changes(run: RunFacts, curve: Curve | None) -> Iterator[str]:
     if curve is None:
-        return None
-    late = [
-        value
-        for x, value in zip(curve.env_steps, curve.mean, strict=True)
-        if x >= (1 - end) * curve.env_steps[-1] and value is not None
-    ]
-    return math.fsum(late) / len(late) if late else None
-
-
-def _changes(run: RunFacts, trend: Course | None) -> Iterator[str]:
-    if trend is None:
-        yield "too few points of the curve to tell" if run.curves else ""
-    elif not trend.changed:
-        yield f"the return stayed near {number(float(trend.values.mean()))}"
+        yield "too few points of the curve to tell" if run.agents else ""
+    elif not changed(curve):
+        yield f"the return stayed near {number(float(curve.smooth().values.mean()))}"
     else:
-        direction = "gain" if trend.gain > 0 else "loss"
-        half, most = short(trend.reached(0.5)), short(trend.reached(1 - 2 * _LEVEL))
+        direction = "gain" if gain(curve) > 0 else "loss"
+        half, most = short(reached(curve, 0.5)), short(reached(curve, 1 - 2 * _LEVEL))
         yield f"half of the {direction} by step {half}, 90% by step {most}"
-        best = int(trend.values.argmax())
-        lost = float(trend.values[best]) - trend.end
-        if lost > max(0.2 * abs(trend.gain), _NOISE * trend.noise):
-            yield f"the best was {number(float(trend.values[best]))} at step {short(float(trend.steps[best]))}"
+        values = curve.smooth().values
+        best = int(values.argmax())
+        if float(values[best]) - _late(curve) > max(0.2 * abs(gain(curve)), _NOISE * _noise(curve)):
+            yield f"the best was {number(float(values[best]))} at step {short(float(curve.steps[best]))}"
     for mark in run.resumes:
         changes = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in mark.changes.items())
         yield f"{mark.what} at step {short(mark.env_steps)}" + (f" with {quoted(changes, _LONGEST)}" if changes else "")
@@ -220,9 +206,9 @@ def _next(run: RunFacts) -> Iterator[str]:
         yield f"train longer: hmx resume {name} --set run.total_steps={2 * run.total_steps}"
     if run.state == "finished" and not run.evaluation:
         yield f"compare it with random play: hmx evaluate {name} --policy random --policy sampled"
-    if len(run.curves) == 1 and run.state == "finished":
+    if len(run.agents) == 1 and run.state == "finished":
         config = shlex.quote(str(run.path / "run.toml"))
-        more = f"--seed {(run.curves[0].seed or 0) + 1}, a run per seed" if run.simulated else "--seeds 3"
+        more = f"--seed {(run.agents[0].number or 0) + 1}, a run per seed" if run.simulated else "--seeds 3"
         yield f"more seeds: hmx train --config {config} {more}"
     yield f"watch it: hmx watch {name}"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
-from hmx.records.curves import RETURN, read_curves
+from hmx.records.curves import RETURN
 from hmx.records.layout import find_by_id
 from hmx.records.paths import RunPaths
-from hmx.reports.report.findings import ConfigGroup, Curve, RunFacts
-from hmx.reports.report.read import mean_curve, seed_curves
+from hmx.reports.curves import agents_of, drawn_agents, mean_curve, read_metrics
+from hmx.reports.report.findings import ConfigGroup, RunFacts
 
 
 def ids(runs: Sequence[RunFacts]) -> set[str]:
@@ -38,15 +38,7 @@ def parents(found: Sequence[RunPaths], runs: Sequence[RunFacts]) -> Iterator[Con
         if parent is None:
             continue
         known.add(mark.parent["run_id"])
-        seeds = seed_curves(read_curves(parent.metrics))
+        seeds = drawn_agents(agents_of(read_metrics(parent.metrics)))
         curve = mean_curve(seeds, RETURN)
-        if curve is not None and curve.env_steps[-1] > mark.env_steps:
+        if curve is not None and curve.steps[-1] > mark.env_steps:
             yield ConfigGroup(parent.name, (parent.name,), len(seeds), {RETURN: curve}, float(mark.env_steps))
-
-
-def since(curve: Curve, start: float) -> Curve:
-    """Return the part of a curve from `start` environment steps on, or its last point."""
-    first = next((place for place, x in enumerate(curve.env_steps) if x >= start), len(curve.env_steps) - 1)
-    return Curve(
-        curve.env_steps[first:], curve.minutes[first:], curve.mean[first:], curve.low[first:], curve.high[first:]
-    )

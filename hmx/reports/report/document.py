@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator
 
 from hmx.config.textfile import quoted
 from hmx.errors import counted
-from hmx.records.curves import RETURN
+from hmx.records.curves import RETURN, SPEED
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import (
     Animation,
@@ -26,6 +27,7 @@ from hmx.render.blocks import (
     facts,
 )
 from hmx.render.quantities import clock, interval, number, short
+from hmx.reports.curves import points
 from hmx.reports.doctor import document as health
 from hmx.reports.report import figures
 from hmx.reports.report.answers import LEARNED, WRONG, answers
@@ -108,7 +110,7 @@ def _blocks(findings: RunFindings) -> Iterator[Block]:
 
 def verdict(run: RunFacts) -> str:
     """Return the state of a run in one sentence."""
-    seeds = len(run.curves)
+    seeds = len(run.agents)
     steps = f"{run.env_steps:,} steps" + (f" for each of {seeds} seeds" if seeds > 1 else "")
     text = f"{quoted(run.name, 80)}: {'state unknown' if run.state == 'unknown' else run.state} after {steps}"
     if run.state != "finished" and run.total_steps:
@@ -167,10 +169,10 @@ def _last_values(findings: RunFindings) -> Table:
         curve = findings.groups[place].curves.get(name)
         if curve is None:
             return Cell("")
-        ends = (curve.low[-1], curve.high[-1]) if curve.low and curve.high else ()
-        shown = short if name == "train/steps_per_sec" else number
-        value = curve.mean[-1]
-        return Cell(interval(value, *ends) if ends and shown is number else shown(value or 0.0), value)
+        value = float(curve.values[-1])
+        if name == SPEED or not len(curve.low):
+            return Cell(short(value) if name == SPEED else number(value), value)
+        return Cell(interval(value, float(curve.low[-1]), float(curve.high[-1])), value)
 
     rows = tuple(
         Row((name.partition("/")[2], *(cell(name, i) for i in range(len(findings.groups))), METRICS[name].help))
@@ -308,7 +310,6 @@ def values(findings: RunFindings) -> Table:
     rows = []
     for group in findings.groups:
         for metric, curve in group.curves.items():
-            unknown = (None,) * len(curve.mean)
-            columns = (curve.env_steps, curve.minutes, curve.mean, curve.low or unknown, curve.high or unknown)
-            rows += [(group.name, metric, *values) for values in zip(*columns, strict=True)]
+            columns = (curve.steps, curve.time / 60, curve.values, curve.low, curve.high)
+            rows += [(group.name, metric, *values) for values in itertools.zip_longest(*map(points, columns))]
     return exact_table(names, rows)

@@ -12,11 +12,8 @@ from hmx.errors import counted
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
 from hmx.render.quantities import number
-from hmx.reports.report import branches
-from hmx.reports.report.findings import ConfigGroup, Curve, RunFacts, RunFindings, SeedCurves
-from hmx.reports.report.read import per_episode
-from hmx.stats.intervals import Floats
-from hmx.stats.smoothing import smoothed
+from hmx.reports.curves import Curve, per_episode
+from hmx.reports.report.findings import ConfigGroup, RunFacts, RunFindings
 
 STEPS, MINUTES = Axis("environment steps per seed", format="count"), Axis("minutes of training")
 THIN = 10  # agents that are drawn as thin lines, at most
@@ -93,7 +90,7 @@ def best_known(findings: RunFindings) -> Iterator[Plot]:
 
 def constant(findings: RunFindings, metric: str) -> float | None:
     """Return the value of a metric that is the same in every group and at all times; None for any other."""
-    values = {value for group in findings.groups if metric in group.curves for value in group.curves[metric].mean}
+    values = {value for group in findings.groups if metric in group.curves for value in group.curves[metric].values}
     (value,) = values if len(values) == 1 else (None,)
     return value
 
@@ -104,12 +101,12 @@ def stacks(findings: RunFindings, prefix: str) -> Iterator[Plot]:
     for group in findings.groups:
         named = f"{title}: {group.name}" if len(findings.groups) > 1 else title
         if found := {
-            name: curve for name, curve in group.curves.items() if name.startswith(prefix) and any(curve.mean)
+            name: curve for name, curve in group.curves.items() if name.startswith(prefix) and curve.values.any()
         }:
             y = Axis("share", format="percent", low=0.0, high=1.0) if prefix == "actions/" else Axis("per episode")
             if prefix == "reward/":
                 found = _per_episode(found, group.curves.get(_LENGTH))
-            found = {name: _smooth(_within(curve, None, None)) for name, curve in found.items()}
+            found = {name: curve.within().smooth() for name, curve in found.items()}
             yield Plot(named, STEPS, y, tuple(_layers(found)), _explained(caption, found), _marks(findings), x2=MINUTES)
 
 
@@ -117,19 +114,11 @@ def _per_episode(terms: Mapping[str, Curve], length: Curve | None) -> dict[str, 
     """Return reward terms per episode, from where the length of episodes is known; per step if it never is."""
     if length is None:
         return dict(terms)
+    known = {name: curve.part(curve.steps >= length.steps[0]) for name, curve in terms.items()}
     return {
-        name: replace(
-            curve, low=(), high=(),
-            mean=tuple(
-                None if value is None or x < length.env_steps[0] else value * steps
-                for x, value, steps in zip(
-                    curve.env_steps, curve.mean, np.interp(curve.env_steps, length.env_steps, _numbers(length.mean)),
-                    strict=True,
-                )
-            ),
-        )
-        for name, curve in terms.items()
-    }  # fmt: skip
+        name: replace(curve, values=curve.values * np.interp(curve.steps, length.steps, length.values))
+        for name, curve in known.items()
+    }
 
 
 def others(findings: RunFindings) -> Iterator[Plot]:
@@ -169,7 +158,7 @@ def _part(metric: str) -> tuple[str, ...]:
 def _plot(findings: RunFindings, plan: PlotPlan, metrics: Sequence[str]) -> Plot:
     infos = [METRICS[metric] for metric in metrics if metric in METRICS]
     robust = plan not in (RETURN, *PROGRESS)
-    low, high, outliers = _range(findings, metrics) if robust else (None, None, 0)
+    low, high, outliers = _range(findings, metrics) if robust else (-math.inf, math.inf, 0)
     series: list[Series] = []
     groups = (*findings.groups, *findings.parents)
     for colour, group in enumerate(groups):
@@ -180,108 +169,73 @@ def _plot(findings: RunFindings, plan: PlotPlan, metrics: Sequence[str]) -> Plot
             name = ", ".join(part for part in (group.name if len(groups) > 1 else "", own) if part)
             if place == 0:
                 series += _thin(findings.runs, group, metric, name, colour)
-            curve = branches.since(group.curves[metric], group.branch)
+            curve = group.curves[metric].since(group.branch)
             if plan not in SCHEDULES:
-                curve = _smooth(_within(curve, low, high))
+                curve = curve.within(low, high).smooth()
             series.append(_series(curve, name, colour, dashed=place > 0 or group in findings.parents))
     caption = " ".join(f"{info.help[:1].upper()}{info.help[1:]}." for info in infos)
     if outliers:
         caption = f"{caption} {counted(outliers, 'outlier')} beyond the axis.".lstrip()
     unit = next((info.unit for info in infos), "") or plan.title.lower()
-    y = Axis(unit + " per episode" * per_episode(metrics[0]), format=plan.format, low=low, high=high)
+    ends = (end if math.isfinite(end) else None for end in (low, high))
+    y = Axis(unit + " per episode" * per_episode(metrics[0]), "linear", plan.format, *ends)
     return Plot(plan.title, STEPS, y, tuple(series), caption, _marks(findings), x2=MINUTES)
 
 
-def _range(findings: RunFindings, metrics: Sequence[str]) -> tuple[float | None, float | None, int]:
-    """Return both ends of an axis and the number of outliers beyond them; None for an end without outliers."""
-    values = sorted(
-        value
-        for run in findings.runs
-        for seed in run.curves
-        for metric in metrics
-        for value in seed.values.get(metric, ())
-        if value is not None
-    )
-    if not values:
-        return None, None, 0
+def _range(findings: RunFindings, metrics: Sequence[str]) -> tuple[float, float, int]:
+    """Return both ends of an axis and the number of outliers beyond them; infinity for an end without outliers."""
+    curves = [agent.curve(name).within() for run in findings.runs for agent in run.agents for name in metrics]
+    values = np.sort(np.concatenate([curve.values for curve in curves])) if curves else np.array([])
+    if not len(values):
+        return -math.inf, math.inf, 0
     edge = int(_TAIL * len(values))
     bottom, top = values[edge], values[-1 - edge]
-    reach = _WIDE * (top - bottom)
-    kept = [value for value in values if bottom - reach <= value <= top + reach] if reach else values
-    low = kept[0] if kept[0] > values[0] else None
-    high = kept[-1] if kept[-1] < values[-1] else None
+    reach = _WIDE * (top - bottom) or math.inf
+    kept = values[(values >= bottom - reach) & (values <= top + reach)]
+    low = float(kept[0]) if kept[0] > values[0] else -math.inf
+    high = float(kept[-1]) if kept[-1] < values[-1] else math.inf
     return low, high, len(values) - len(kept)
 
 
-def _within(curve: Curve, low: float | None, high: float | None) -> Curve:
-    """Return a curve without its values beyond an axis."""
-    bottom, top = -math.inf if low is None else low, math.inf if high is None else high
-    kept = [i for i, value in enumerate(curve.mean) if value is not None and bottom <= value <= top]
-
-    def part(values: Sequence[float | None]) -> tuple[float | None, ...]:
-        return tuple(values[i] for i in kept) if values else ()
-
-    return Curve(
-        tuple(curve.env_steps[i] for i in kept), part(curve.minutes), part(curve.mean), part(curve.low),
-        part(curve.high),
-    )  # fmt: skip
-
-
-def _smooth(curve: Curve) -> Curve:
-    """Smooth a curve without gaps, and its interval."""
-    x = np.array(curve.env_steps)
-
-    def smooth(values: Sequence[float | None]) -> tuple[float | None, ...]:
-        return tuple(smoothed(x, _numbers(values)).tolist()) if values else ()
-
-    return replace(curve, mean=smooth(curve.mean), low=smooth(curve.low), high=smooth(curve.high))
-
-
-def _numbers(values: Sequence[float | None]) -> Floats:
-    return np.array([math.nan if value is None else value for value in values])
-
-
 def _series(curve: Curve, name: str, colour: int, dashed: bool = False) -> Series:
-    low, high = (() if dashed else ends for ends in (curve.low, curve.high))
-    return Series(name, curve.env_steps, curve.mean, "line", low, high, colour, dashed, x2=_times(curve.minutes))
+    line = replace(curve.series(name, colour=colour), dashed=dashed, x2=_minutes(curve))
+    return replace(line, low=(), high=()) if dashed else line
 
 
-def _times(minutes: Sequence[float | None]) -> tuple[float, ...]:
-    return tuple(0.0 if m is None else m for m in minutes)
+def _minutes(curve: Curve) -> tuple[float, ...]:
+    return tuple(np.nan_to_num(curve.time / 60).tolist())
 
 
 def _thin(runs: Sequence[RunFacts], group: ConfigGroup, metric: str, name: str, colour: int) -> Iterator[Series]:
     """Yield the values of each agent as a thin line, unless there are too many agents."""
-    agents: list[SeedCurves] = [seed for run in runs if run.name in group.runs for seed in run.curves]
+    agents = [agent for run in runs if run.name in group.runs for agent in run.agents]
     if len(agents) <= THIN:
-        for seed in agents:
-            if metric in seed.values:
-                line = Curve(seed.env_steps, seed.minutes, seed.values[metric])
-                yield replace(_series(branches.since(line, group.branch), name, colour), thin=True)
+        for agent in agents:
+            if metric in agent.columns:
+                yield replace(_series(agent.curve(metric).since(group.branch), name, colour), thin=True)
 
 
 def _layers(curves: Mapping[str, Curve]) -> Iterator[Series]:
     """Yield the largest curves as areas; the smaller ones are added up, those above and those below 0."""
-    order = sorted(
-        curves, key=lambda name: -sum(abs(value or 0.0) for value in curves[name].mean) / len(curves[name].mean)
-    )
+    order = sorted(curves, key=lambda name: -float(np.abs(curves[name].values).mean()))
     whole = order if len(order) <= _LAYERS + 1 else order[:_LAYERS]
     for colour, name in enumerate(whole):
         label = name.partition("/")[2].removesuffix("_frac").removesuffix("/share")
         yield from _areas(label, [curves[name]], colour)
     if rest := [curves[name] for name in order if name not in whole]:
-        longest = max(rest, key=lambda curve: len(curve.mean))
-        same = [curve for curve in rest if curve.env_steps == longest.env_steps]
+        longest = max(rest, key=lambda curve: len(curve.steps))
+        same = [curve for curve in rest if np.array_equal(curve.steps, longest.steps)]
         yield from _areas(f"{len(same)} smaller", same, -1)
 
 
 def _areas(name: str, curves: Sequence[Curve], colour: int) -> Iterator[Series]:
     """Yield the sum of the values above 0 and that of the values below 0 of curves with the same steps."""
     first = curves[0]
-    values = np.array([[value or 0.0 for value in curve.mean] for curve in curves])
+    values = np.stack([curve.values for curve in curves])
     for sums in (np.maximum(values, 0.0).sum(0), np.minimum(values, 0.0).sum(0)):
         if sums.any():
-            yield Series(name, first.env_steps, tuple(sums.tolist()), "area", colour=colour, x2=_times(first.minutes))
+            x, y = tuple(first.steps.tolist()), tuple(sums.tolist())
+            yield Series(name, x, y, "area", colour=colour, x2=_minutes(first))
 
 
 def _explained(caption: str, names: Iterable[str]) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 from hmx.config.textfile import quoted
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.meta import Meta
-from hmx.records.plain import JsonValue
+from hmx.records.plain import JsonValue, plain
 from hmx.render.blocks import Document
+from hmx.reports.curves import AgentMetrics, Curve
 from hmx.reports.doctor.job import HealthFindings
-from hmx.reports.repeats import AgentTrace
 
 SCHEMA = 1
 
@@ -48,27 +48,6 @@ class Setting:
     def changed(self) -> bool:
         """Whether the value differs from the default."""
         return self.value != self.default
-
-
-@dataclass(frozen=True)
-class SeedCurves:
-    """The metrics of one agent, averaged over equal parts of its updates."""
-
-    seed: int | None  # None if the file does not contain it
-    env_steps: tuple[float, ...]  # at the end of each part
-    minutes: tuple[float | None, ...]  # of training until then; None if unknown
-    values: Mapping[str, tuple[float | None, ...]]  # by metric; None if a part has no value
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Mean and 95% t interval of a metric over the agents of a group; the interval needs at least 3 of them."""
-
-    env_steps: tuple[float, ...]
-    minutes: tuple[float | None, ...]
-    mean: tuple[float | None, ...]
-    low: tuple[float | None, ...] = ()
-    high: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,14 +116,25 @@ class RunFacts:
     simulated: bool = False  # whether a checkpoint has the running episodes of a simulator
     settings: tuple[Setting, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()
-    curves: tuple[SeedCurves, ...] = field(default=(), metadata={"json": False})
-    traces: tuple[AgentTrace, ...] = field(default=(), metadata={"json": False})  # by which its agents are recognised
+    agents: tuple[AgentMetrics, ...] = field(default=(), metadata={"json": False})  # averaged
+    traces: tuple[AgentMetrics, ...] = field(default=(), metadata={"json": False})  # by which its agents are recognised
     records: int = 0
     files: tuple[str, ...] = ()
     others: tuple[Document, ...] = field(default=(), metadata={"json": False})  # other reports, for the page
     episodes: PlayedEpisodes | None = None
     health: HealthFindings | None = None
     warnings: tuple[str, ...] = ()
+
+
+def _drawn(curves: Mapping[str, Curve]) -> JsonValue:
+    """Return the JSON of the curves of a group."""
+    return plain({
+        name: {
+            "env_steps": curve.steps, "minutes": curve.time / 60, "mean": curve.values, "low": curve.low,
+            "high": curve.high,
+        }
+        for name, curve in curves.items()
+    })  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,7 +144,7 @@ class ConfigGroup:
     name: str
     runs: tuple[str, ...]
     seeds: int
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, Curve] = field(metadata={"json": _drawn})  # means over its agents, by metric
     branch: float = 0.0  # environment steps at which its curves branch off those of another group
 
 

@@ -15,12 +15,12 @@ import numpy as np
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, values_of
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError
+from hmx.errors import HmxError, counted
 from hmx.jobs.evaluation import Progress, no_progress, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import episodes, frozen
 from hmx.records.artefact import read_json
-from hmx.records.curves import read_curves
+from hmx.records.curves import SPEED
 from hmx.records.layout import find_run
 from hmx.records.meta import Resume
 from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
@@ -29,11 +29,11 @@ from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
 from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
+from hmx.reports.curves import AgentMetrics, agents_of, drawn_agents, mean_curve, read_metrics
 from hmx.reports.doctor.job import HealthFindings, doctor
-from hmx.reports.repeats import TRACED, repeats, trace
+from hmx.reports.repeats import TRACED, repeats
 from hmx.reports.report import branches
-from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, SeedCurves, Setting
-from hmx.reports.report.read import mean_curve, nonfinite, seed_curves
+from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, Setting
 from hmx.reports.report.request import ReportOptions, ReportRequest
 
 _MOST = 200  # characters of a text from a file
@@ -71,39 +71,36 @@ def _with_episodes(
 
 def _facts(paths: RunPaths) -> RunFacts:
     config, meta, warnings = frozen.describe(paths)
-    found = read_curves(paths.metrics)
-    curves = seed_curves(found)
+    found = read_metrics(paths.metrics)
+    env = config.env.id if config else ""
+    agents = agents_of(found, task=env, source=str(paths.folder))
+    drawn = drawn_agents(agents)
     others = tuple(other_reports(paths, warnings))
     if meta is not None:
         warnings += [note for entry in meta.resumes for note in entry.notes if episodes.NOT_REPLAYED in note]
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not known_problems(config)
     sizes = derive(config) if config is not None and runnable else None
-    env = config.env.id if config else ""
-    steps = max((seed.env_steps[-1] for seed in curves if seed.env_steps), default=0.0)
-    update = max((agent.update for agent in found.agents), default=0)
-    minutes = [m for seed in curves for m in seed.minutes[-1:] if m is not None]
+    minutes = [float(seed.time[-1]) / 60 for seed in agents if len(seed.time) and np.isfinite(seed.time[-1])]
     return RunFacts(
         name=paths.name,
         path=paths.folder,
         state=state_of(paths, meta),
         env=env,
         algorithm=config.algo.name if config else "",
-        update=max(update, meta.update if meta else 0),
-        env_steps=max(int(steps), meta.env_steps if meta else 0),
+        update=max([agent.update for agent in found.agents] + [meta.update if meta else 0]),
+        env_steps=max([agent.end for agent in agents] + [meta.env_steps if meta else 0]),
         total_steps=sizes.total_env_steps if sizes else None,
         minutes=max(minutes, default=None),
-        steps_per_sec=_speed(curves),
+        steps_per_sec=_speed(drawn),
         settings=_settings(values_of(config)) if config else (),
         evaluation=evaluation,
-        curves=curves,
-        traces=tuple(
-            trace(agent, str(paths.folder), config.env.id if config else "", TRACED) for agent in found.agents
-        ),
+        agents=drawn,
+        traces=tuple(agent.only(TRACED) for agent in agents),
         records=found.records,
         files=_files(paths),
         others=others,
-        warnings=(*warnings, *faults, *found.warnings, *nonfinite(found)),
+        warnings=(*warnings, *faults, *found.warnings, *_nonfinite(agents)),
         health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
         meta=meta,
         damaged=frozen.is_damaged(paths),
@@ -136,8 +133,14 @@ def _settings(values: Mapping[str, object]) -> tuple[Setting, ...]:
     )
 
 
-def _speed(seeds: Sequence[SeedCurves]) -> float | None:
-    found = [v for seed in seeds[:1] for v in seed.values.get("train/steps_per_sec", ()) if v is not None]
+def _nonfinite(agents: Sequence[AgentMetrics]) -> list[str]:
+    """Return a warning if values are not finite; curves leave these out."""
+    bad = sum(int(np.isnan(column).sum()) for agent in agents for column in agent.columns.values())
+    return [f"{counted(bad, 'value')} left out of the curves: not finite"] if bad else []
+
+
+def _speed(agents: Sequence[AgentMetrics]) -> float | None:
+    found = [value for agent in agents[:1] for value in agent.curve(SPEED).within().values.tolist()]
     return sum(found) / len(found) if found else None
 
 
@@ -161,8 +164,8 @@ def _repeated(runs: Sequence[RunFacts]) -> _Repeated:
 
 def _with_warnings(run: RunFacts, repeated: Sequence[str]) -> RunFacts:
     more = [
-        f"its seed {seed.seed} is the same agent as in {other}: means over runs count it once"
-        for seed, other in zip(run.curves, repeated, strict=True)
+        f"its seed {seed.number} is the same agent as in {other}: means over runs count it once"
+        for seed, other in zip(run.agents, repeated, strict=True)
         if other
     ]
     return dataclasses.replace(run, warnings=(*run.warnings, *more))
@@ -183,8 +186,8 @@ def _groups(
     differences = _differences(members)
     groups = []
     for i, group in enumerate(members):
-        seeds = [seed for run in group for seed, again in zip(run.curves, repeated[run.path], strict=True) if not again]
-        metrics = sorted({name for seed in seeds for name in seed.values})
+        seeds = [seed for run in group for seed, again in zip(run.agents, repeated[run.path], strict=True) if not again]
+        metrics = sorted({name for seed in seeds for name in seed.columns})
         curves = {name: curve for name in metrics if (curve := mean_curve(seeds, name)) is not None}
         names = tuple(run.name for run in group)
         others = [run for run in runs if run not in group]

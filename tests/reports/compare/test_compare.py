@@ -280,7 +280,7 @@ def test_a_run_without_evaluation_has_no_value(tmp_path, good):
 def test_curves_end_where_the_shortest_seed_does(tmp_path):
     path = write_metrics(tmp_path / "metrics.jsonl", {0: [0.0] * 10, 1: [1.0] * 20})
     curve = compare(path, path).tasks[0].sides[0].curves["steps"]
-    assert curve.x[-1] == 10 * STEPS and set(curve.center) == {0.5}
+    assert curve.steps[-1] == 10 * STEPS and set(curve.values) == {0.5}
     assert min(curve.low) >= 0.0 and max(curve.high) <= 1.0
 
 

@@ -6,21 +6,23 @@ import math
 
 import pytest
 
-from hmx.records.curves import RETURN, AgentCurves
-from hmx.reports.repeats import repeats, trace
+from hmx.records.curves import RETURN, AgentCurves, MetricCurves
+from hmx.reports.curves import agents_of
+from hmx.reports.repeats import repeats
 
 RISING = (0.0, 0.1, 0.3, 0.2)
 ZEROS = (0.0, 0.0, 0.0, 0.0)
 
 
 def agent(returns, seed=None, run="", source="a.csv", steps=None, task="", **columns):
-    """The trace of an agent that reported returns and other metrics at 64, 128, ... steps."""
+    """An agent that reported returns and other metrics at 64, 128, ... steps."""
     curves = AgentCurves(seed, None)
     curves.run_id = run
     for place, value in enumerate(returns):
         more = {f"train/{name}": values[place] for name, values in columns.items()}
         curves.add((steps or [64 * (k + 1) for k in range(len(returns))])[place], {RETURN: value, **more})
-    return trace(curves, source, task)
+    (found,) = agents_of(MetricCurves((curves,)), "", task, source)
+    return found
 
 
 @pytest.mark.parametrize(
