@@ -18,6 +18,7 @@ DQN: tuple[AlgorithmName, ...] = ("dqn",)
 REPORTED = (*PPO, *DQN)  # algorithms whose losses gradient reports know
 RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
 MAX_SEED = 2**31 - 1
+REQUIRED = object()  # the default of a field without one
 
 
 @dataclasses.dataclass
@@ -47,15 +48,18 @@ class Option:
 P = ParamSpec("P")
 
 
-def _field_of(kind: Callable[P, Option]) -> Callable[P, Any]:
+def field_of(kind: Callable[P, Any]) -> Callable[P, Any]:
+    """Return a function that makes a dataclass field of facts: it takes the arguments of `kind`, a dataclass."""
+
     def opt(*args: P.args, **kwargs: P.kwargs) -> Any:
         facts = dict(vars(kind(*args, **kwargs)))
-        return dataclasses.field(default=facts.pop("default"), metadata=facts)
+        default = facts.pop("default")
+        return dataclasses.field(default=dataclasses.MISSING if default is REQUIRED else default, metadata=facts)
 
     return opt
 
 
-opt = _field_of(Option)
+opt = field_of(Option)
 """Make a dataclass field of an `Option`."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from operator import attrgetter
 
 from hmx.errors import counted
 from hmx.records.curves import RETURN
@@ -24,6 +24,7 @@ from hmx.render.blocks import (
     Table,
     Tone,
 )
+from hmx.render.numbers import Number, Shown, numbers, probability, shown, signed_estimate, table, text
 from hmx.render.quantities import UNKNOWN, duration, number, percent
 from hmx.reports.compare import losses
 from hmx.reports.compare.findings import (
@@ -39,7 +40,7 @@ from hmx.reports.compare.findings import (
     Speed,
     TaskFindings,
 )
-from hmx.reports.compare.numbers import AGGREGATE, OVERALL_PAIR, PAIR, SIDE, SPEED, Number, R, estimate, probability
+from hmx.reports.compare.numbers import OVERALL_PAIR, PAIR, SIDE, SPEED
 from hmx.reports.compare.request import EVALUATION
 from hmx.reports.curves import Over
 
@@ -48,7 +49,6 @@ _DETAILED = 3  # pairs whose verdict comes with its numbers
 _TONES: Mapping[Outcome, Tone] = {"better": "good", "weak evidence": "warning", "no verdict": "bad"}
 _COLOURS = 8
 _NARROW = 0.1  # scores: a performance profile that falls within less shows nothing
-_Row = TypeVar("_Row", bound=SideFacts | SideScores | Aggregates | Speed)
 _SAME = "the same: nothing in these runs depends on the difference"
 _RATED = "Impact and confidence as a published comparison of Brax and SCS rates them (docs/ppo.md)."
 
@@ -64,27 +64,16 @@ def document(findings: CompareFindings) -> Document:
     return Document(f"Comparison of {', '.join(side.label for side in findings.sides)}", tuple(blocks))
 
 
-def _text(name: str, rank: int = 0) -> Column:
+def _left(name: str, rank: int = 0) -> Column:
     return Column(name, "left", rank)
 
 
-def _label(findings: CompareFindings, letter: str) -> str:
-    return next(side.label for side in findings.sides if side.letter == letter)
-
-
-def _columns(numbers: Sequence[Number[R]], *names: str) -> list[tuple[Column, Callable[[R], str]]]:
-    """Return the columns of numbers, in the order of `names`, each with the function that writes a cell."""
-    declared = {one.name: one for one in numbers}
-    return [(Column(declared[name].column, rank=declared[name].rank), declared[name].text) for name in names]
-
-
 def _by_side(
-    findings: CompareFindings, rows: Sequence[_Row], columns: Sequence[tuple[Column, Callable[[_Row], str]]],
+    findings: CompareFindings, rows: Iterable[SideFacts | SideScores | Aggregates | Speed], columns: Sequence[Shown],
     note: str = "",
 ) -> Table:  # fmt: skip
     """Build a table with a row per side."""
-    cells = (Row((_label(findings, row.letter), *(show(row) or UNKNOWN for _, show in columns))) for row in rows)
-    return Table((_text("side"), *(head for head, _ in columns)), tuple(cells), note=note)
+    return table(rows, [text("side", lambda row: findings.label(row.letter)), *columns], note=note)
 
 
 def metric_name(name: str) -> str:
@@ -107,26 +96,22 @@ def _verdict(findings: CompareFindings) -> Iterator[Block]:
     for task in findings.tasks:
         yield from _verdicts(task.name if several else "", task.pairs, findings)
         if not task.pairs:
-            yield Paragraph(f"Only {_label(findings, task.sides[0].letter)} has records on {task.name}.")
+            yield Paragraph(f"Only {findings.label(task.sides[0].letter)} has records on {task.name}.")
 
 
 def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> Iterator[Block]:
     shown = _shown(pairs, findings)
     for pair in shown:
-        text = f"{_label(findings, pair.a)} vs {_label(findings, pair.b)}{where and f', {where}'}: {pair.verdict.text}."
+        text = f"{findings.label(pair.a)} vs {findings.label(pair.b)}{where and f', {where}'}: {pair.verdict.text}."
         if len(shown) <= _DETAILED and pair.improvement and pair.difference and pair.verdict.outcome != "no verdict":
             view = pair.turned() if pair.verdict.better == pair.b else pair
-            text += f" P({view.a} {_word(findings)}) = {probability(view.improvement)}, "
-            text += f"difference of IQMs {estimate(view.difference, sign=True)}, p = {number(view.p_value, 2)}."
+            text += f" P({view.a} {findings.word}) = {probability(view.improvement)}, "
+            text += f"difference of IQMs {signed_estimate(view.difference)}, p = {number(view.p_value, 2)}."
         if pair.faster and pair.area_difference and findings.direction != "none":
             view = pair.turned() if pair.faster == pair.b else pair
-            gain = estimate(view.area_difference, sign=True)
+            gain = signed_estimate(view.area_difference)
             text += f" {view.a} learns faster: its area under the curve differs by {gain}."
         yield Paragraph(text, _TONES.get(pair.verdict.outcome, "plain"))
-
-
-def _word(findings: CompareFindings) -> str:
-    return "higher" if findings.direction == "none" else "better"
 
 
 def _shown(pairs: Sequence[Pair], findings: CompareFindings) -> Sequence[Pair]:
@@ -147,7 +132,6 @@ def _notices(findings: CompareFindings) -> Iterator[Block]:
 
 def _sides(findings: CompareFindings) -> Iterator[Block]:
     yield Heading("Sides")
-    always: dict[str, Callable[[SideFacts], str]] = {"path": _path, "seeds": _seeds, "steps": _steps}
     others: dict[str, Callable[[SideFacts], str]] = {
         "environment": lambda side: ", ".join(side.tasks),
         "preset": lambda side: _unique(member.preset for member in side.members),
@@ -161,8 +145,8 @@ def _sides(findings: CompareFindings) -> Iterator[Block]:
     differing = {name: show for name, show in others.items() if len(common[name]) > 1}
     note = "; ".join(f"{name} {', '.join(texts)}" for name, texts in common.items() if len(texts) == 1 and any(texts))
     note = note and f"Same for all: {note}."
-    columns = [(_text(name), show) for name, show in always.items()]
-    columns += [(_text(name, rank), show) for rank, (name, show) in enumerate(differing.items(), 1)]
+    columns = [text("path", _path), text("seeds", _seeds), text("steps", _steps)]
+    columns += [text(name, show, rank) for rank, (name, show) in enumerate(differing.items(), 1)]
     yield _by_side(findings, findings.sides, columns, note)
 
 
@@ -216,12 +200,12 @@ def _config(findings: CompareFindings) -> Iterator[Block]:
         return
     rated = [group for group in findings.config if group.impact]
     if rated:
-        columns = (_text("documented difference"), _text("impact"), _text("confidence"))
-        ratings = (Row((f"{group.row} {group.title}", group.impact, group.confidence)) for group in rated)
-        yield Table(columns, tuple(ratings), note=_RATED)
-    letters = [_text(side.letter) for side in findings.sides]
+        columns = [text("documented difference", lambda group: f"{group.row} {group.title}")]
+        columns += [text(name, attrgetter(name)) for name in ("impact", "confidence")]
+        yield table(rated, columns, note=_RATED)
+    letters = [_left(side.letter) for side in findings.sides]
     rows = tuple(row for group in findings.config for row in _config_rows(group))
-    yield Table((_text("key"), *letters, _text("meaning", 1)), rows)
+    yield Table((_left("key"), *letters, _left("meaning", 1)), rows)
 
 
 def _config_rows(group: DifferenceGroup) -> Iterator[Row]:
@@ -248,14 +232,14 @@ def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
     if plots:
         yield Aside(tuple(plots))
     evaluated = findings.metric != EVALUATION and any(side.evaluated for side in sides)
-    columns = _columns(SIDE, "seeds", "iqm", "std", "auc", *(["evaluated"] if evaluated else []))
+    columns = shown(SIDE, "seeds", "iqm", "std", "auc", *(["evaluated"] if evaluated else []))
     few = " With 4 seeds those of an IQM cover about 87 %." if any(len(side.values) == 4 for side in sides) else ""
     note = f"Brackets are 95 % intervals over seeds.{few}"
     yield _by_side(findings, sides, columns, note)
     levels = [row.value for row in sides[0].thresholds]
     rows = (row for i, level in enumerate(levels) for row in _threshold(i, level, sides, findings))
     if levels:
-        heads = (_text("threshold"), Column("reached by"), Column("median steps"), Column("median time"))
+        heads = (_left("threshold"), Column("reached by"), Column("median steps"), Column("median time"))
         note = "Times depend on the load of the machine: compare them only for runs on an idle machine."
         yield Table(heads, tuple(rows), note=note)
     yield from _pairs(task.pairs, PAIR, findings)
@@ -267,25 +251,23 @@ def _threshold(i: int, level: float, sides: Sequence[SideScores], findings: Comp
         row = side.thresholds[i]
         steps = UNKNOWN if row.steps is None else f"{row.steps:,.0f}"
         reached = f"{row.reached} of {counted(row.of, 'seed')}"
-        yield Row((f"  {_label(findings, side.letter)}", reached, steps, duration(row.seconds)))
+        yield Row((f"  {findings.label(side.letter)}", reached, steps, duration(row.seconds)))
 
 
-def _pairs(pairs: Sequence[Pair], numbers: Sequence[Number[Pair]], findings: CompareFindings) -> Iterator[Block]:
+def _pairs(pairs: Sequence[Pair], declared: Sequence[Number], findings: CompareFindings) -> Iterator[Block]:
     if not pairs:
         return
-    difference = "difference" if numbers is PAIR else "score_difference"
-    paired = ["paired"] if any(pair.paired for pair in pairs) else []
-    areas = ["area_difference"] if any(pair.area_difference for pair in pairs) else []
-    (wins, show_wins), *others = _columns(numbers, "P", difference, *paired, *areas, "p_value")
-    columns = [(replace(wins, name=f"P(first {_word(findings)})"), show_wins), *others]
-    rows = (Row((f"{pair.a} vs {pair.b}", *(show(pair) for _, show in columns))) for pair in _shown(pairs, findings))
-    yield Table((_text("pair"), *(head for head, _ in columns)), tuple(rows))
+    absent = [name for name in ("paired", "area_difference") if not any(getattr(pair, name) for pair in pairs)]
+    (wins, show), *others = shown(one for one in declared if one.name not in absent)
+    wins = replace(wins, name=f"P(first {findings.word})")
+    columns = [text("pair", lambda pair: f"{pair.a} vs {pair.b}"), (wins, show), *others]
+    yield table(_shown(pairs, findings), columns)
 
 
 def _styled(findings: CompareFindings, letter: str, line: Series) -> Series:
     """Return a line of a side, with the same name and style in all plots."""
     place = [side.letter for side in findings.sides].index(letter)
-    return replace(line, name=_label(findings, letter), colour=place, dashed=place >= _COLOURS)
+    return replace(line, name=findings.label(letter), colour=place, dashed=place >= _COLOURS)
 
 
 def curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | None:
@@ -322,8 +304,8 @@ def _overall(findings: CompareFindings) -> Iterator[Block]:
         yield Paragraph(f"Not aggregated: {overall.why}.")
         return
     scales = (Row((name, number(r.low, 4), number(r.high, 4), r.source)) for name, r in overall.ranges.items())
-    yield Table((_text("task"), Column("0 is"), Column("1 is"), _text("scale", 1)), tuple(scales))
-    yield _by_side(findings, overall.sides, _columns(AGGREGATE, "score", "median", "mean", "gap"))
+    yield Table((_left("task"), Column("0 is"), Column("1 is"), _left("scale", 1)), tuple(scales))
+    yield _by_side(findings, overall.sides, shown(numbers(Aggregates)))
     yield from _pairs(overall.pairs, OVERALL_PAIR, findings)
     yield Aside(tuple(_profile(findings)))
 
@@ -363,11 +345,11 @@ def _speed(findings: CompareFindings) -> Iterator[Block]:
     if not findings.speed:
         return
     yield Heading("Speed and memory")
-    columns = _columns(SPEED, "speed", "updates_per_sec", "seconds", "startup", "memory")
+    columns = shown(SPEED)
     if len({row.task for row in findings.speed}) > 1:
-        columns.insert(0, (Column("task"), lambda row: row.task))
+        columns.insert(0, (Column("task"), attrgetter("task")))
     if len({row.device for row in findings.speed}) > 1:
-        columns.append((Column("device", rank=3), lambda row: row.device))
+        columns.append((Column("device", rank=3), attrgetter("device")))
     note = (
         "Steps of all seeds of a run, without compilation, saving and evaluation. The time to the first update "
         "includes compilation unless cached. Memory is that of the compiled program."
@@ -379,14 +361,13 @@ def _diagnostics(findings: CompareFindings) -> Iterator[Block]:
     if findings.diagnostics:
         yield Heading("Diagnostics at matched steps")
         rows = (row for diagnostic in findings.diagnostics for row in _diagnostic(diagnostic, findings))
-        columns = (_text("metric"), *(Column(percent(share)) for share in findings.diagnostics[0].moments))
+        columns = (_left("metric"), *(Column(percent(share)) for share in findings.diagnostics[0].moments))
         yield Table(columns, tuple(rows), note="Means over seeds, at shares of the compared steps.")
-    for text in findings.warnings:
-        yield Paragraph(text, "warning")
+    yield from (Paragraph(warning, "warning") for warning in findings.warnings)
 
 
 def _diagnostic(diagnostic: Diagnostic, findings: CompareFindings) -> Iterator[Row]:
     task = f" on {diagnostic.task}" if len(findings.tasks) > 1 else ""
     yield Row((f"{diagnostic.metric.rpartition('/')[2]}{task}",))
     for letter, means in diagnostic.values.items():
-        yield Row((f"  {_label(findings, letter)}", *(number(mean) for mean in means)))
+        yield Row((f"  {findings.label(letter)}", *(number(mean) for mean in means)))

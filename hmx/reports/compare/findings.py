@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 from hmx.records.metrics_table import Direction
 from hmx.records.plain import JsonValue, ShortRepr, plain
+from hmx.render.numbers import num, p_value_text, signed_estimate
+from hmx.render.quantities import plus_minus
 from hmx.reports.curves import Curve, Over
 from hmx.stats.estimate import Estimate
 
@@ -108,13 +110,15 @@ class SeedScore:
 
 @dataclass(frozen=True, kw_only=True)
 class ThresholdTimes:
-    """The times at which the seeds of a side reached a value."""
+    """The times at which the seeds of a side reached a value; no median if half of them or more never reached it."""
 
     value: float
-    reached: int
+    reached: int = num(
+        "share of the seeds that reach the threshold", "share", "up", of=lambda row: row.reached / row.of
+    )
     of: int
-    steps: float | None  # medians; None if half of the seeds or more never reached it
-    seconds: float | None
+    steps: float | None = num("median of the steps until then", "steps", "down", name="steps_to")
+    seconds: float | None = num("median of the training time until then", "seconds", "down", name="seconds_to")
 
 
 def _drawn(curves: Mapping[Over, Curve | None]) -> JsonValue:
@@ -126,19 +130,34 @@ def _points(curve: Curve, over: Over) -> JsonValue:
     return plain({"x": curve.x(over), "center": curve.values, "low": curve.low, "high": curve.high})
 
 
+def _seeds(side: SideScores) -> str:
+    missing = sum(seed.value is None for seed in side.seeds)
+    return f"{len(side.seeds)}" + (f", {missing} without a value" if missing else "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SideScores:
     """One side on one task."""
 
     letter: str
-    end: int  # steps of its shortest seed
-    seeds: tuple[SeedScore, ...]
-    mean: float | None
-    std: float | None
-    iqm: Estimate | None
+    seeds: tuple[SeedScore, ...] = num(
+        "seeds of the side", "seeds", column="seeds", of=lambda side: float(len(side.seeds)), cell=_seeds
+    )
+    end: int = num("environment steps of its shortest seed", "steps", name="steps")
+    mean: float | None = num("mean of the final values of its seeds", "metric", name="final")
+    std: float | None = num(
+        "standard deviation of the final values", "metric", column="mean ± std", rank=2,
+        cell=lambda side: plus_minus(side.mean, side.std),
+    )  # fmt: skip
+    iqm: Estimate | None = num("interquartile mean of the final values", "metric", column="final, IQM")
     areas: tuple[float, ...]  # area under the curve of each seed, per step
-    area: Estimate | None  # their interquartile mean
-    evaluated: Estimate | None  # interquartile mean of the evaluation at the end of each run
+    area: Estimate | None = num(
+        "interquartile mean of the area under the curve, divided by the steps", "metric", name="auc",
+        column="area under the curve",
+    )  # fmt: skip
+    evaluated: Estimate | None = num(
+        "interquartile mean of the evaluations at the end of the runs", "return", "up", "evaluation, IQM", rank=1
+    )
     thresholds: tuple[ThresholdTimes, ...]
     curves: Mapping[Over, Curve | None] = field(metadata={"json": _drawn})  # interquartile means
 
@@ -163,14 +182,27 @@ class Pair:
 
     a: str
     b: str
-    improvement: Estimate | None  # probability that a run of `a` is better than one of `b`
-    difference: Estimate | None  # of the interquartile means
+    improvement: Estimate | None = num(
+        "probability that a run of A is better", "probability", "up", "P(first better)", name="P"
+    )
+    difference: Estimate | None = num(
+        "difference of the IQMs, A less B", "metric", column="difference of IQMs", show=signed_estimate
+    )
     shared: int = 0  # seeds that both sides have
-    paired: Estimate | None = None  # mean difference of these seeds
-    p_value: float | None  # of the permutation test of `improvement`
-    area_difference: Estimate | None = None  # of the interquartile means of the areas under the curves
+    paired: Estimate | None = num(
+        "mean difference of the seeds that both sides have", "metric", column="same seeds", rank=1, default=None,
+        cell=lambda pair: f"{signed_estimate(pair.paired)} ({pair.shared})",
+    )  # fmt: skip
+    area_difference: Estimate | None = num(
+        "difference of the IQMs of the areas under the curves, A less B", "metric", column="difference of areas",
+        rank=2, default=None, show=signed_estimate,
+    )  # fmt: skip
     faster: str = ""  # letter of the side that learns faster, by its area; "" without evidence
-    verdict: Verdict
+    p_value: float | None = num("p-value of the permutation test", column="p-value", show=p_value_text)
+    verdict: Verdict = num(
+        "1 if the verdict is that A is better, else 0", better="up", name="better",
+        of=lambda pair: float(pair.verdict.better == pair.a),
+    )  # fmt: skip
 
     def turned(self) -> Pair:
         """Return the pair from the point of view of `b`."""
@@ -210,10 +242,10 @@ class Aggregates:
     """One side over all tasks, on the scale of their ranges."""
 
     letter: str
-    iqm: Estimate
-    median: Estimate
-    mean: Estimate
-    gap: Estimate
+    iqm: Estimate = num("interquartile mean of the scores", "score", "up", "IQM", name="score")
+    median: Estimate = num("median over environments", "score", "up", "median of tasks", rank=1)
+    mean: Estimate = num("mean over environments", "score", "up", "mean")
+    gap: Estimate = num("optimality gap: how far scores stay below 1", "score", "down", "optimality gap")
     profile: tuple[float, ...]  # share of runs above each of `TAUS`
 
 
@@ -236,11 +268,14 @@ class Speed:
     letter: str
     task: str
     device: str
-    steps_per_sec: float | None  # over all seeds of a run, without compilation, saving and evaluation
-    updates_per_sec: float | None
-    seconds: float | None  # training time of a run
-    startup: float | None  # seconds from the start to the first update, mostly compilation
-    memory: int | None  # bytes of the compiled updates on a device; None if no run recorded them
+    steps_per_sec: float | None = num(
+        "environment steps of all seeds per second, without compilation, saving and evaluation", "steps per second",
+        "up", "steps/s", name="speed",
+    )  # fmt: skip
+    updates_per_sec: float | None = num("the same in updates", "updates per second", "up", "updates/s", rank=1)
+    seconds: float | None = num("training time of a run", "seconds", "down", "training time")
+    startup: float | None = num("time until the first update, mostly compilation", "seconds", "down", "to first update")
+    memory: int | None = num("memory of the compiled updates on a device", "bytes", "down", "memory", rank=2)
 
 
 @dataclass(frozen=True)
@@ -305,3 +340,12 @@ class CompareFindings(ShortRepr):
     losses: Losses | None
     figures: Mapping[str, float | None]  # by the names that `--fail-if` knows
     failed: tuple[str, ...]  # conditions that hold or cannot be decided
+
+    def label(self, letter: str) -> str:
+        """Return letter and name of a side."""
+        return next(side.label for side in self.sides if side.letter == letter)
+
+    @property
+    def word(self) -> str:
+        """What a verdict says of a side: better, or higher if the metric has no better direction."""
+        return "higher" if self.direction == "none" else "better"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
 
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Plot, Row, Table, Tone
-from hmx.render.quantities import UNKNOWN, duration
+from hmx.render.numbers import estimate, numbers, shown, signed_estimate, table, text
+from hmx.render.quantities import duration
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare.findings import Outcome
-from hmx.reports.compare.numbers import estimate
 from hmx.stats.importance import MIN_TRIALS
 from hmx.study.report import figures
-from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings
-from hmx.study.report.numbers import FINALIST, OPTION, TRIAL, objective_name, short_names
+from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings, TrialFacts
+from hmx.study.report.numbers import TRIAL, objective_name, short_names
 from hmx.study.space import text_of
 from hmx.study.summaries import value_text
 
@@ -45,7 +47,7 @@ def _result(findings: StudyFindings) -> Iterator[Block]:
     else:
         yield from _best(findings, findings.finalists[0])
     yield Paragraph(_facts(findings), "faint")
-    yield from (Paragraph(f"Warning: {text}.", "warning") for text in findings.warnings)
+    yield from (Paragraph(f"Warning: {why}.", "warning") for why in findings.warnings)
 
 
 def _best(findings: StudyFindings, best: Finalist) -> Iterator[Block]:
@@ -76,7 +78,7 @@ def _chosen(findings: StudyFindings, best: Finalist) -> Paragraph:
     seeds = counted(best.tuned_seeds, "seed")
     rank = 1 + [trial.trial for trial in findings.ranked].index(best.trial)
     text = f"It ranked {rank} of {trials} in the search, with {estimate(best.tuned)} over {seeds}."
-    by = f"tuned less confirmed is {estimate(best.overstated, sign=True)}"
+    by = f"tuned less confirmed is {signed_estimate(best.overstated)}"
     if best.overstated.excludes_zero and best.overstated.value > 0:
         return Paragraph(f"{text} The search overstated it: {by}.", "warning")
     return Paragraph(f"{text} The difference is within the noise: {by}.")
@@ -108,19 +110,10 @@ def _next(findings: StudyFindings) -> Iterator[Block]:
 
 def _finalists(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("The best configurations")
-    shown = [one for one in FINALIST if findings.confirmed or one.name in ("tuned", "cpu_seconds")]
     verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
-    columns = (
-        Column("", "left"), *(Column(one.column, rank=one.rank) for one in shown),
-        Column("against the best", "left", rank=1),
-    )  # fmt: skip
-    rows = (
-        Row((
-            finalist.name, *(one.text(finalist) for one in shown), verdicts.get(finalist.name, ""),
-        ))
-        for finalist in findings.finalists
-    )  # fmt: skip
-    yield Table(columns, tuple(rows), note=_seeds(findings))
+    columns = shown(numbers(Finalist), *([] if findings.confirmed else ["tuned", "cpu_seconds"]))
+    against = Column("against the best", "left", 1), lambda one: verdicts.get(one.name) or Cell("")
+    yield table(findings.finalists, [text("", attrgetter("name")), *columns, against], note=_seeds(findings))
     yield from _values(findings)
     plots = [figures.curse(findings)] if findings.confirmed else []
     yield Aside((*plots, *figures.curves(findings)), beside=False)
@@ -149,18 +142,6 @@ def _importance(findings: StudyFindings) -> Iterator[Block]:
     if all(one.judgement == "too few trials" for one in findings.importance):
         yield Paragraph(f"Too few trials: at least {MIN_TRIALS} results are needed.", "faint")
         return
-    (head, *more) = OPTION
-    columns = (
-        Column("option", "left"), Column(head.column), *(Column(one.column, rank=one.rank) for one in more),
-        Column("", "left"),
-    )  # fmt: skip
-    rows = (
-        Row((
-            one.key, _share(one), *(number.text(one) for number in more),
-            Cell(one.judgement, tone=_TONES[one.judgement]),
-        ))
-        for one in findings.importance
-    )  # fmt: skip
     note = (
         "Share of the variance of the ranks of the trials that an option explains alone: a number by its best cubic, a "
         "choice by the mean of each value. The 95 % interval is over trials; the p-value accounts for the number of "
@@ -168,29 +149,24 @@ def _importance(findings: StudyFindings) -> Iterator[Block]:
     )
     if findings.settings.sampler not in ("random", "quasi-random", "grid"):
         note += " The sampler chose values from earlier results, so the options are not independent: read with care."
-    yield Table(columns, tuple(rows), note=note)
-
-
-def _share(one: OptionImportance) -> Cell:
-    share = one.share
-    return Cell(UNKNOWN) if share is None else Cell(figures.share_text(share), share.value, bar=share.value)
+    judged = text("", lambda one: Cell(one.judgement, tone=_TONES[one.judgement]))
+    yield table(
+        findings.importance, [text("option", attrgetter("key")), *shown(numbers(OptionImportance)), judged], note=note
+    )
 
 
 def _trials(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("Trials")
     names = short_names(one.key for one in findings.settings.space)
-    columns = [Column("trial", "left"), *(Column(one.column, rank=one.rank) for one in TRIAL)]
-    columns += [Column(name, rank=3 + i) for i, name in enumerate(names.values())]
-    rows = (
-        Row((
-            f"{trial.trial}", *(one.text(trial) for one in TRIAL),
-            *(value_text(trial.values[key]) for key in names),
-        ))
-        for trial in findings.ranked[:_SHOWN]
-    )  # fmt: skip
+    columns = [text("trial", lambda trial: f"{trial.trial}"), *shown(TRIAL)]
+    columns += [(Column(name, rank=rank), partial(_setting, key)) for rank, (key, name) in enumerate(names.items(), 3)]
     count = len(findings.ranked)
     note = f"The best {_SHOWN} of {count:,}; --csv has all." if count > _SHOWN else ""
-    yield Table(tuple(columns), tuple(rows), note=note)
+    yield table(findings.ranked[:_SHOWN], columns, note=note)
+
+
+def _setting(key: str, trial: TrialFacts) -> str:
+    return value_text(trial.values[key])
 
 
 def _figures(findings: StudyFindings) -> Iterator[Plot]:

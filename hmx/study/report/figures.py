@@ -10,12 +10,12 @@ from statistics import median
 
 from hmx.errors import counted
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
+from hmx.render.numbers import estimate
 from hmx.render.quantities import FORMATS
 from hmx.reports.compare import document as comparisons
-from hmx.reports.compare.numbers import estimate
 from hmx.stats.estimate import Estimate
 from hmx.study.records import Parameter
-from hmx.study.report.findings import StudyFindings, TrialFacts
+from hmx.study.report.findings import StudyFindings, TrialFacts, share_text
 from hmx.study.report.numbers import objective_name, short_names
 from hmx.study.report.options import number_of, place
 from hmx.study.summaries import value_text
@@ -116,12 +116,6 @@ def option(findings: StudyFindings, parameter: Parameter) -> Plot:
 def _above(names: Sequence[str], name: str, trial: int) -> float | None:
     """Return a place above the name of a choice, beside those of other trials."""
     return names.index(name) + _JITTER * (trial * _GOLDEN % 1 - 0.5) if name in names else None
-
-
-def share_text(share: Estimate) -> str:
-    """Return a share with its interval in percent."""
-    ends = "" if share.low is None or share.high is None else f" [{share.low:.0%}, {share.high:.0%}]"
-    return f"{share.value:.0%}{ends}"
 
 
 def parallel(findings: StudyFindings) -> Plot:

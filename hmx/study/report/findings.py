@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hmx.records.plain import JsonValue, ShortRepr
+from hmx.render.blocks import Cell
+from hmx.render.numbers import num, p_value_text, signed_estimate
+from hmx.render.quantities import UNKNOWN
 from hmx.reports.compare.findings import CompareFindings, Pair
 from hmx.stats.estimate import Estimate
 from hmx.study.records import StudySettings
@@ -23,8 +26,11 @@ class TrialFacts:
     label: str  # name of its configuration, in a study of several
     values: Mapping[str, JsonValue]  # of every key of the space
     rungs: tuple[float | None, ...]  # the objective at each rung that it reached
-    env_steps: int  # at its newest result; 0 without one
-    cpu_seconds: float | None  # of its training so far, over all seeds
+    env_steps: int = num("environment steps per seed until then", "steps", column="steps", rank=2, show="{:,}".format)
+    cpu_seconds: float | None = num(
+        "CPU time of its training, all seeds together; with compiling, if its worker had no program for it yet",
+        "seconds", "down", "CPU time", rank=1,
+    )  # fmt: skip
     failed: str  # why it cannot continue
     front: bool = False  # whether no other trial is at least as good for less CPU time
 
@@ -51,13 +57,28 @@ class Finalist:
     trial: int
     name: str
     folder: str  # of the trial
-    tuned: Estimate | None  # None if it has no value
+    tuned: Estimate | None = num("objective in the search that chose it", "objective", column="tuned")
     tuned_seeds: int
-    confirmed: Estimate | None  # None also if it has not run again
+    confirmed: Estimate | None = num("objective on fresh seeds", "objective", column="confirmed")
     confirmed_seeds: int
-    overstated: Estimate | None  # by how much the search was too optimistic, whichever direction is better
-    cpu_seconds: float | None  # of the trial in the search
-    confirmed_cpu_seconds: float | None  # of its run on fresh seeds
+    overstated: Estimate | None = num(
+        "how much worse it is on fresh seeds than in the search", "objective", column="overstated by", rank=1,
+        show=signed_estimate,
+    )  # fmt: skip
+    cpu_seconds: float | None = num("CPU time of its training in the search", "seconds", "down", "CPU time", rank=2)
+    confirmed_cpu_seconds: float | None = num(
+        "CPU time of its training on fresh seeds", "seconds", "down", "CPU time, fresh seeds", rank=3
+    )
+
+
+def share_text(share: Estimate) -> str:
+    """Return a share with its interval in percent."""
+    ends = "" if share.low is None or share.high is None else f" [{share.low:.0%}, {share.high:.0%}]"
+    return f"{share.value:.0%}{ends}"
+
+
+def _share(share: Estimate | None) -> Cell:
+    return Cell(UNKNOWN) if share is None else Cell(share_text(share), share.value, bar=share.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +86,14 @@ class OptionImportance:
     """How much of the differences between trials an option explains alone."""
 
     key: str
-    share: Estimate | None  # of the variance of the ranks; None if it cannot be judged
-    p_value: float | None
+    share: Estimate | None = num(
+        "share of the variance of the ranks of the results that the option explains alone", "share",
+        column="share of the variance", show=_share,
+    )  # fmt: skip
+    p_value: float | None = num(
+        "probability that the largest share of options without effect is as large", column="p-value", rank=1,
+        show=p_value_text,
+    )  # fmt: skip
     judgement: Judgement
 
 

@@ -1,55 +1,27 @@
-"""Every number of a study's report, declared once: its name, value, unit, better direction, meaning, and column.
-
-The columns of the text and of `--csv`, and the tables in docs/study.md, derive from these declarations.
-"""
+"""Names of a study's objective and options, the numbers of a trial, and their table for `--csv`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from hmx.config.coerce import show
 from hmx.records.plain import JsonValue
 from hmx.render.blocks import Table, exact_table
-from hmx.render.quantities import duration, number
+from hmx.render.numbers import Number, numbers
 from hmx.reports.compare.document import metric_name
-from hmx.reports.compare.numbers import Number, estimate
 from hmx.stats.estimate import Estimate
 from hmx.study.records import Objective
-from hmx.study.report.findings import Finalist, OptionImportance, StudyFindings, TrialFacts
+from hmx.study.report.findings import StudyFindings, TrialFacts
 
-TRIAL: tuple[Number[TrialFacts], ...] = (
-    Number("rung", lambda t: t.rung, "", "none", "highest rung that it reached", "rung"),
-    Number("env_steps", lambda t: t.env_steps, "steps", "none", "environment steps per seed until then", "steps",
-           lambda t: f"{t.env_steps:,}", rank=2),
-    Number("objective", lambda t: t.objective, "objective", "none", "objective at that rung", "objective"),
-    Number("cpu_seconds", lambda t: t.cpu_seconds, "seconds", "down",
-           "CPU time of its training, all seeds together; with compiling, if its worker had no program for it yet",
-           "CPU time", lambda t: duration(t.cpu_seconds), rank=1),
-)  # fmt: skip
-"""Of a trial."""
-
-FINALIST: tuple[Number[Finalist], ...] = (
-    Number("tuned", lambda f: f.tuned, "objective", "none", "objective in the search that chose it", "tuned"),
-    Number("confirmed", lambda f: f.confirmed, "objective", "none", "objective on fresh seeds", "confirmed"),
-    Number("overstated", lambda f: f.overstated, "objective", "none",
-           "how much worse it is on fresh seeds than in the search", "overstated by",
-           lambda f: estimate(f.overstated, sign=True), rank=1),
-    Number("cpu_seconds", lambda f: f.cpu_seconds, "seconds", "down", "CPU time of its training in the search",
-           "CPU time", lambda f: duration(f.cpu_seconds), rank=2),
-    Number("confirmed_cpu_seconds", lambda f: f.confirmed_cpu_seconds, "seconds", "down",
-           "CPU time of its training on fresh seeds", "CPU time, fresh seeds",
-           lambda f: duration(f.confirmed_cpu_seconds), rank=3),
-)  # fmt: skip
-"""Of one of the best trials."""
-
-OPTION: tuple[Number[OptionImportance], ...] = (
-    Number("share", lambda o: o.share, "share", "none",
-           "share of the variance of the ranks of the results that the option explains alone", "share of the variance"),
-    Number("p_value", lambda o: o.p_value, "", "none",
-           "probability that the largest share of options without effect is as large", "p-value",
-           lambda o: number(o.p_value, 2), rank=1),
-)  # fmt: skip
-"""Of an option."""
+_STEPS, _CPU_SECONDS = numbers(TrialFacts)
+TRIAL = (
+    Number("highest rung that it reached", column="rung", name="rung", of=attrgetter("rung")),
+    _STEPS,
+    Number("objective at that rung", "objective", column="objective", name="objective", of=attrgetter("objective")),
+    _CPU_SECONDS,
+)
+"""Of a trial; the numbers of the best trials and of options are declared in their records."""
 
 
 def objective_name(objective: Objective) -> str:
