@@ -12,9 +12,10 @@ from hmx.errors import HmxError, counted, nearest
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
 from hmx.reports.compare import conditions
-from hmx.reports.compare.differences import describe, differences, notices, with_tasks
+from hmx.reports.compare.differences import differences
 from hmx.reports.compare.findings import CompareFindings, Diagnostic, Speed, TaskFindings
 from hmx.reports.compare.losses import losses
+from hmx.reports.compare.notices import describe, notices, with_tasks
 from hmx.reports.compare.numbers import figures_of, values_of
 from hmx.reports.compare.read import read_side
 from hmx.reports.compare.request import EVALUATION, CompareRequest
@@ -113,10 +114,10 @@ def _check_tasks(request: CompareRequest, tasks: Sequence[str]) -> None:
 def _random(sides: Sequence[Side]) -> dict[str, float]:
     """Return the mean return of random play by task, over all evaluations that have one."""
     returns: dict[str, list[float]] = {}
-    for member in (member for side in sides for member in side.members if member.config is not None):
+    for member in (member for side in sides for member in side.members if member.task):
         for row in member.evaluation:
-            if row.policy == RANDOM and member.config is not None:
-                returns.setdefault(member.config.env.id, []).append(row.return_mean)
+            if row.policy == RANDOM:
+                returns.setdefault(member.task, []).append(row.return_mean)
     return {task: math.fsum(values) / len(values) for task, values in returns.items()}
 
 

@@ -18,6 +18,7 @@ from hmx.records.logs import is_imported, read_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
+from hmx.reports.compare.differences import resolved
 from hmx.reports.compare.sides import Member, Side
 from hmx.reports.curves import EPISODES, agents_of, read_metrics
 from hmx.reports.repeats import repeats
@@ -35,9 +36,9 @@ def read_side(side: Side, names: Set[str]) -> Side:
 def _read(member: Member, names: Set[str]) -> Member:
     match member.kind:
         case "preset":
-            return replace(member, config=load(preset=str(member.path), environ={}, check=False).config)
+            return resolved(member, load(preset=str(member.path), environ={}, check=False).config)
         case "config":
-            return replace(member, config=load(file=member.path, environ={}, check=False).config)
+            return resolved(member, load(file=member.path, environ={}, check=False).config)
         case "run":
             return _read_run(member, names)
     imported = is_imported(member.path)
@@ -52,9 +53,10 @@ def _read_run(member: Member, names: Set[str]) -> Member:
     config, meta, faults = frozen.describe(paths)
     evaluation, unread = read_evaluation(paths)
     found = read_metrics(paths.metrics, names)
+    member = member if config is None else resolved(member, config)
     return replace(
-        member, config=config, meta=meta, state=state_of(paths, meta),
-        seeds=agents_of(found, member.label, config.env.id if config else "", str(folder)),
+        member, meta=meta, state=state_of(paths, meta),
+        seeds=agents_of(found, member.label, member.task, str(folder)),
         evaluation=tuple(row for row in evaluation if jsonl.number(row.return_mean) is not None),
         startup=_startup(meta, _began(found.agents)),
         warnings=(*faults, *unread, *found.warnings, *frozen.foreign_files(paths)),

@@ -6,8 +6,8 @@ import os
 import re
 import shlex
 import string
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hmx.config import presets
@@ -21,6 +21,8 @@ from hmx.records.layout import list_runs
 from hmx.records.logs import is_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, METRICS
+from hmx.registry.algorithms import Aspect
+from hmx.registry.derive import Derived
 from hmx.reports.compare.findings import Kind
 from hmx.reports.curves import AgentMetrics
 
@@ -41,12 +43,20 @@ class Member:
     path: Path  # the run folder, the file, or the name of a preset
     label: str
     config: Config | None = None
+    values: Mapping[str, str] = field(default_factory=dict)  # texts of keys, derived sizes, and effects of aspects
+    sizes: Derived | None = None  # None without a configuration that can run
+    aspects: tuple[Aspect, ...] = ()
     meta: Meta | None = None
     state: str = ""
     seeds: tuple[AgentMetrics, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()
     startup: float | None = None  # seconds from creating the folder to the first update
     warnings: tuple[str, ...] = ()
+
+    @property
+    def task(self) -> str:
+        """The environment of its configuration; "" without one."""
+        return self.config.env.id if self.config is not None else ""
 
     @property
     def trained(self) -> tuple[PolicyStats, ...]:
