@@ -13,7 +13,7 @@ from typing import Any
 
 from hmx.config.option import REQUIRED, field_of
 from hmx.records.metrics_table import Direction
-from hmx.render.blocks import Cell, Column, Row, Table
+from hmx.render.blocks import Cell, Column, Row, Table, Tone
 from hmx.render.quantities import UNKNOWN, data_size, duration, interval, number
 from hmx.stats.estimate import Estimate
 
@@ -100,13 +100,22 @@ def shown(declared: Iterable[Number], *names: str) -> list[Shown]:
     return [(Column(one.column, rank=one.rank), one.text) for one in found]
 
 
-def text(name: str, cell: Callable[[Any], Cell | str], rank: int = 0) -> Shown:
+def texts(name: str, cell: Callable[[Any], Cell | str], rank: int = 0) -> Shown:
     """Return a column of texts."""
     return Column(name, "left", rank), cell
 
 
-def table(records: Iterable[Any], columns: Iterable[Shown], title: str = "", note: str = "") -> Table:
-    """Build a table with a row per record; an empty cell counts as unknown."""
+def exact(name: str, value: Callable[[Any], float | None], write: Callable[[float | None], str] = number,
+          rank: int = 0) -> Shown:  # fmt: skip
+    """Return a column of numbers that `--csv` has exactly."""
+    return Column(name, rank=rank), lambda record: Cell(write(value(record)), value(record))
+
+
+def table_of(
+    records: Iterable[Any], columns: Iterable[Shown], title: str = "", note: str = "",
+    tone: Callable[[Any], Tone] = lambda record: "plain",
+) -> Table:  # fmt: skip
+    """Build a table with a row per record; an empty text counts as unknown."""
     heads, cells = zip(*columns, strict=True)
-    rows = (Row(tuple(cell(record) or UNKNOWN for cell in cells)) for record in records)
+    rows = (Row(tuple(cell(record) or UNKNOWN for cell in cells), tone(record)) for record in records)
     return Table(heads, tuple(rows), title, note)

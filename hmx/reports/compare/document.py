@@ -24,7 +24,7 @@ from hmx.render.blocks import (
     Table,
     Tone,
 )
-from hmx.render.numbers import Number, Shown, numbers, probability, shown, signed_estimate, table, text
+from hmx.render.numbers import Number, Shown, numbers, probability, shown, signed_estimate, table_of, texts
 from hmx.render.quantities import UNKNOWN, duration, number, percent
 from hmx.reports.compare import losses
 from hmx.reports.compare.findings import (
@@ -73,7 +73,7 @@ def _by_side(
     note: str = "",
 ) -> Table:  # fmt: skip
     """Build a table with a row per side."""
-    return table(rows, [text("side", lambda row: findings.label(row.letter)), *columns], note=note)
+    return table_of(rows, [texts("side", lambda row: findings.label(row.letter)), *columns], note=note)
 
 
 def metric_name(name: str) -> str:
@@ -145,8 +145,8 @@ def _sides(findings: CompareFindings) -> Iterator[Block]:
     differing = {name: show for name, show in others.items() if len(common[name]) > 1}
     note = "; ".join(f"{name} {', '.join(texts)}" for name, texts in common.items() if len(texts) == 1 and any(texts))
     note = note and f"Same for all: {note}."
-    columns = [text("path", _path), text("seeds", _seeds), text("steps", _steps)]
-    columns += [text(name, show, rank) for rank, (name, show) in enumerate(differing.items(), 1)]
+    columns = [texts("path", _path), texts("seeds", _seeds), texts("steps", _steps)]
+    columns += [texts(name, show, rank) for rank, (name, show) in enumerate(differing.items(), 1)]
     yield _by_side(findings, findings.sides, columns, note)
 
 
@@ -200,9 +200,9 @@ def _config(findings: CompareFindings) -> Iterator[Block]:
         return
     rated = [group for group in findings.config if group.impact]
     if rated:
-        columns = [text("documented difference", lambda group: f"{group.row} {group.title}")]
-        columns += [text(name, attrgetter(name)) for name in ("impact", "confidence")]
-        yield table(rated, columns, note=_RATED)
+        columns = [texts("documented difference", lambda group: f"{group.row} {group.title}")]
+        columns += [texts(name, attrgetter(name)) for name in ("impact", "confidence")]
+        yield table_of(rated, columns, note=_RATED)
     letters = [_left(side.letter) for side in findings.sides]
     rows = tuple(row for group in findings.config for row in _config_rows(group))
     yield Table((_left("key"), *letters, _left("meaning", 1)), rows)
@@ -260,8 +260,8 @@ def _pairs(pairs: Sequence[Pair], declared: Sequence[Number], findings: CompareF
     absent = [name for name in ("paired", "area_difference") if not any(getattr(pair, name) for pair in pairs)]
     (wins, show), *others = shown(one for one in declared if one.name not in absent)
     wins = replace(wins, name=f"P(first {findings.word})")
-    columns = [text("pair", lambda pair: f"{pair.a} vs {pair.b}"), (wins, show), *others]
-    yield table(_shown(pairs, findings), columns)
+    columns = [texts("pair", lambda pair: f"{pair.a} vs {pair.b}"), (wins, show), *others]
+    yield table_of(_shown(pairs, findings), columns)
 
 
 def _styled(findings: CompareFindings, letter: str, line: Series) -> Series:

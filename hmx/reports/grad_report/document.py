@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from hmx.algos.gradients.buckets import ALL
 from hmx.algos.gradients.measures import TOTAL, Component, Cosines
 from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
+from hmx.render.numbers import Shown, exact, table_of, texts
 from hmx.render.quantities import number, percent, short, signed
 from hmx.reports.grad_report import figures
 from hmx.reports.grad_report.figures import COLOURS, RANKS, SHARES, components, label, main_component
@@ -57,69 +60,55 @@ def _measured(findings: GradFindings, report: CheckpointReport) -> str:
     return f"{place}: {request.groups}{kind} states, {episodes}, seed {findings.seed}."
 
 
-class Values(NamedTuple):
-    """A column of a table with a row per bucket."""
-
-    column: Column
-    cell: Callable[[BucketReport], Cell | str]
-    shown: bool = True
+def _by_bucket(report: GradReport, columns: Iterable[Shown], title: str, note: str) -> Table:
+    rows = (*report.buckets, report.whole)
+    first = texts("bucket", lambda row: label(row.name))
+    return table_of(rows, [first, *columns], title, note, lambda row: "strong" if row is report.whole else "plain")
 
 
-def _by_bucket(report: GradReport, values: Iterable[Values], title: str, note: str) -> Table:
-    shown = [column for column in values if column.shown]
-    rows = [
-        Row((label(row.name), *(v.cell(row) for v in shown)), "strong" if row is report.whole else "plain")
-        for row in (*report.buckets, report.whole)
-    ]
-    return Table((Column("bucket", "left"), *(v.column for v in shown)), tuple(rows), title, note)
-
-
-def _number(value: float | None) -> Cell:
-    return Cell(number(value), value)
-
-
-def _percent(value: float | None) -> Cell:
-    return Cell(percent(value), value)
+def _cosines_of(name: str, value: Callable[[Any], float | None], rank: int = 0) -> Shown:
+    return Column(name, rank=rank), lambda row: _cosine(value(row))
 
 
 def _cosine(value: float | None) -> Cell:
     return Cell(signed(value), value, shade=value)
 
 
-def _norm_columns(name: str, interval: bool) -> Iterator[Values]:
+_STEPS: Shown = (Column("steps", rank=5), lambda row: f"{row.steps:,}")
+
+
+def _norm_columns(name: str, interval: bool = True) -> Iterator[Shown]:
     """Yield the norm of a component, and half of its interval."""
 
-    def half(row: BucketReport) -> str:
+    def half(row: BucketReport) -> Cell:
         part = row.components[name]
-        return "" if part.interval is None else f"± {number(part.interval.high - part.norm, 2)}"
+        return Cell("" if part.interval is None else f"± {number(part.interval.high - part.norm, 2)}")
 
-    yield Values(Column(name), lambda row: _number(row.components[name].norm))
-    yield Values(Column("", rank=4), half, interval)
+    yield exact(name, lambda row: row.components[name].norm)
+    if interval:
+        yield Column("", rank=4), half
 
 
-def _share_columns(name: str, share: Callable[[BucketReport], float | None], bar: bool = True) -> Iterator[Values]:
+def _share_columns(name: str, share: Callable[[BucketReport], float | None]) -> Iterator[Shown]:
     """Yield a share of the update, and its bar."""
-    yield Values(Column(name), lambda row: _percent(share(row)))
-    yield Values(Column("", "left", 3), lambda row: Cell("", share(row), bar=share(row)), bar)
+    yield exact(name, share, percent)
+    yield texts("", lambda row: Cell("", share(row), bar=share(row)), 3)
 
 
 def _norms(report: GradReport) -> Table:
-    main, shown, ranked = main_component(report), components(report), RANKS.get(report.rank, report.rank)
-    raw_kl = "kl" not in shown and any(_raw_kl(row) for row in (*report.buckets, report.whole))
-    values = [
-        Values(Column("groups", rank=6), lambda row: str(len(row.groups))),
-        Values(Column("steps", rank=5), lambda row: f"{row.steps:,}"),
-        Values(Column(ranked), lambda row: _number(row.score.mean), report.rank != "reward_std"),
-        Values(Column("return std"), lambda row: _number(row.reward_std.mean)),
-        *(value for name in shown for value in _norm_columns(name, name in (main, TOTAL))),
-        Values(Column("kl, raw"), lambda row: _number(_raw_kl(row)), raw_kl),
-        *_share_columns("share", lambda row: row.share),
-    ]
+    main, names, ranked = main_component(report), components(report), RANKS.get(report.rank, report.rank)
+    raw_kl = "kl" not in names and any(_raw_kl(row) for row in (*report.buckets, report.whole))
+    columns = [(Column("groups", rank=6), lambda row: str(len(row.groups))), _STEPS]
+    columns += [exact(ranked, lambda row: row.score.mean)] if report.rank != "reward_std" else []
+    columns += [exact("return std", lambda row: row.reward_std.mean)]
+    columns += [column for name in names for column in _norm_columns(name, name in (main, TOTAL))]
+    columns += [exact("kl, raw", _raw_kl)] if raw_kl else []
+    columns += _share_columns("share", lambda row: row.share)
     note = (
         f"A bucket holds start states, ranked by {ranked} from low (1) to high. Norms: of a bucket's mean gradient "
         f"per step, weighted as in the loss, before clipping; ± is half a 95% interval. Share: {SHARES}"
     )
-    return _by_bucket(report, values, "Gradient norms by bucket", note)
+    return _by_bucket(report, columns, "Gradient norms by bucket", note)
 
 
 def _raw_kl(row: BucketReport) -> float | None:
@@ -130,56 +119,51 @@ def _raw_kl(row: BucketReport) -> float | None:
 def _replayed(report: GradReport) -> Table:
     """Build a row per bucket of stored transitions, with their share of draws and of the update."""
     ranked = RANKS.get(report.rank, report.rank)
-    values = [
-        Values(Column("transitions", rank=5), lambda row: f"{row.steps:,}"),
-        Values(Column(ranked), lambda row: _number(row.score.mean), report.rank != "td"),
-        Values(Column("TD error"), lambda row: _number(row.td_error)),
-        *_norm_columns("td", True),
-        *_share_columns("share", lambda row: row.share, bar=False),
-        Values(Column("draws"), lambda row: _percent(row.draws)),
-        *_share_columns("replayed", lambda row: row.replayed_share),
-    ]
+    columns = [(replace(_STEPS[0], name="transitions"), _STEPS[1])]
+    columns += [exact(ranked, lambda row: row.score.mean)] if report.rank != "td" else []
+    columns += [exact("TD error", lambda row: row.td_error), *_norm_columns("td")]
+    columns += [exact("share", lambda row: row.share, percent), exact("draws", lambda row: row.draws, percent)]
+    columns += _share_columns("replayed", lambda row: row.replayed_share)
     note = (
         f"A bucket holds transitions, ranked by {ranked} from low (1) to high. Draws: share of what replay draws. "
         f"Share and replayed: of the update if all are drawn equally often, and as replay draws them; {SHARES}"
     )
-    return _by_bucket(report, values, "Gradient norms by bucket", note)
+    return _by_bucket(report, columns, "Gradient norms by bucket", note)
 
 
 def _angles(report: GradReport) -> Table:
-    main, several, crossfit = main_component(report), len(report.coefs) > 1, report.request.crossfit
+    main, crossfit = main_component(report), report.request.crossfit
     acted = report.whole.acted_std is not None
 
     def scale(row: BucketReport) -> Cell:
         noise = row.components[main].noise
         return Cell(noise.flag.replace("fewer than", "<") if noise.scale is None else number(noise.scale), noise.scale)
 
-    values = [
-        Values(Column("task·value"), lambda row: _cosine(row.cos[main].get("value")), several),
-        Values(Column("task·entropy", rank=3), lambda row: _cosine(row.cos[main].get("entropy")), several),
-        Values(Column(f"{main}·{ALL}", rank=2), lambda row: _cosine(row.components[main].cos_all)),
-        Values(Column("noise scale"), scale),
-        Values(Column("SNR", rank=1), lambda row: _number(row.components[main].noise.snr)),
-        Values(Column("cross-fit"), lambda row: _number((row.crossfit or {}).get(main)), crossfit),
-        Values(Column("acted std"), lambda row: _number(row.acted_std), acted),
+    columns = []
+    if len(report.coefs) > 1:
+        columns += [_cosines_of("task·value", lambda row: row.cos[main].get("value"))]
+        columns += [_cosines_of("task·entropy", lambda row: row.cos[main].get("entropy"), 3)]
+    columns += [
+        _cosines_of(f"{main}·{ALL}", lambda row: row.components[main].cos_all, 2),
+        (Column("noise scale"), scale),
+        exact("SNR", lambda row: row.components[main].noise.snr, rank=1),
     ]
+    columns += [exact("cross-fit", lambda row: (row.crossfit or {}).get(main))] if crossfit else []
+    columns += [exact("acted std", lambda row: row.acted_std)] if acted else []
     note = (
         f"a·b: cosine between two gradients, below 0 they oppose each other; {main}·{ALL}: between a bucket and all. "
         f"Noise scale: number of groups at which noise equals signal in the {main} gradient. SNR: signal over noise."
         + " Cross-fit: norm where one half of each group ranks it and the other half is measured." * crossfit
         + " Acted std: return std with common random keys, so that actions alone cause it." * acted
     )
-    return _by_bucket(report, values, "Angles and noise", note)
+    return _by_bucket(report, columns, "Angles and noise", note)
 
 
 def _component_shares(report: GradReport) -> Table:
-    rows = [
-        Row((name, _percent(part.share), Cell("", part.share, bar=part.share)))
-        for name, part in report.whole.components.items()
-        if name != TOTAL and part.norm
-    ]
-    columns = (Column("component", "left"), Column("share"), Column("", "left", 1))
-    return Table(columns, tuple(rows), "Components of the update")
+    shares = [(name, part.share) for name, part in report.whole.components.items() if name != TOTAL and part.norm]
+    columns = [texts("component", lambda row: row[0]), exact("share", lambda row: row[1], percent)]
+    columns.append(texts("", lambda row: Cell("", row[1], bar=row[1]), 1))
+    return table_of(shares, columns, "Components of the update")
 
 
 def _ratios(compared: NormRatios) -> Table:
@@ -195,25 +179,25 @@ def _ratios(compared: NormRatios) -> Table:
 
 def _trend(reports: Sequence[CheckpointReport]) -> Table:
     main, several = main_component(reports[-1]), len(reports[-1].coefs) > 1
-    stored = reports[-1].replay is not None
-    values = [
-        Values(Column("return"), lambda row: _number(row.return_mean), not stored),
-        Values(Column("return std", rank=5), lambda row: _number(row.reward_std.mean), not stored),
-        Values(Column("TD error"), lambda row: _number(row.td_error), stored),
-        Values(Column(main), lambda row: _number(row.components[main].norm)),
-        Values(Column("entropy", rank=4), lambda row: _number(row.components["entropy"].norm), several),
-        Values(Column("value"), lambda row: _number(row.components["value"].norm), several),
-        Values(Column(TOTAL), lambda row: _number(row.components[TOTAL].norm), several),
-        Values(Column("task·value", rank=3), lambda row: _cosine(row.cos["task"]["value"]), several),
-        Values(Column("value share", rank=6), lambda row: _percent(row.components["value"].share), several),
-        Values(Column("noise scale", rank=3), lambda row: _number(row.components[main].noise.scale), not several),
-    ]
-    shown = [value for value in values if value.shown]
-    rows = [
-        Row((str(r.update), Cell(short(r.env_steps), r.env_steps), *(v.cell(r.whole) for v in shown))) for r in reports
-    ]
-    columns = (Column("update"), Column("steps"), *(v.column for v in shown))
-    return Table(columns, tuple(rows), "All checkpoints")
+    columns: list[Shown] = [(Column("update"), lambda report: str(report.update))]
+    columns += [(Column("steps"), lambda report: Cell(short(report.env_steps), report.env_steps))]
+    if reports[-1].replay is None:
+        columns += [exact("return", lambda report: report.whole.return_mean)]
+        columns += [exact("return std", lambda report: report.whole.reward_std.mean, rank=5)]
+    else:
+        columns += [exact("TD error", lambda report: report.whole.td_error)]
+    for name, rank in ((main, 0), *((("entropy", 4), ("value", 0), (TOTAL, 0)) if several else ())):
+        columns += [exact(name, partial(_norm, name), rank=rank)]
+    if several:
+        columns += [_cosines_of("task·value", lambda report: report.whole.cos["task"]["value"], 3)]
+        columns += [exact("value share", lambda report: report.whole.components["value"].share, percent, 6)]
+    else:
+        columns += [exact("noise scale", lambda report: report.whole.components[main].noise.scale, rank=3)]
+    return table_of(reports, columns, "All checkpoints")
+
+
+def _norm(name: str, report: GradReport) -> float:
+    return report.whole.components[name].norm
 
 
 def _matrices(report: GradReport) -> Iterator[Table]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
+from operator import attrgetter
 
 from hmx.config.textfile import quoted
 from hmx.errors import counted
@@ -26,12 +28,13 @@ from hmx.render.blocks import (
     exact_table,
     facts,
 )
+from hmx.render.numbers import exact, table_of, texts
 from hmx.render.quantities import clock, interval, number, short
 from hmx.reports.curves import points
 from hmx.reports.doctor import document as health
 from hmx.reports.report import figures
 from hmx.reports.report.answers import LEARNED, WRONG, answers
-from hmx.reports.report.findings import PlayedEpisode, RunFacts, RunFindings, Setting
+from hmx.reports.report.findings import PlayedEpisode, ResumeMark, RunFacts, RunFindings, Setting
 from hmx.reports.score_buffer.pictures import picture
 from hmx.reports.summaries import TRAINED, policies, undone
 
@@ -150,10 +153,10 @@ def _differences(findings: RunFindings) -> Table:
 
 
 def _evaluation(run: RunFacts) -> Table:
-    table = policies(run.evaluation, TRAINED)
+    judged = policies(run.evaluation, TRAINED)
     episodes = counted(max(row.episodes for row in run.evaluation), "whole episode")
     note = f"Mean over {episodes} per agent at the end of training; 95 %: bootstrap over episodes."
-    return Table(table.columns, table.rows, note=note)
+    return replace(judged, note=note)
 
 
 def _named(run: RunFacts, findings: RunFindings) -> str:
@@ -215,9 +218,9 @@ def episodes(run: RunFacts, named: str = "") -> Iterator[Block]:
         differ = f"The evaluation, whose mean was {number(played.evaluated)}, had another checkpoint, device or version"
         which = f"with the random numbers of the evaluation, {which}"
         yield Paragraph(f"{played.played:,} episodes {which}. {differ}.", "warning")
-    columns = (Column("episode", "left"), Column("return"), Column("steps"), Column("ending", "left"))
-    rows = (Row((e.place, Cell(number(e.total), e.total), f"{e.length:,}", e.ending)) for e in played.shown)
-    yield Table(columns, tuple(rows))
+    columns = [texts("episode", attrgetter("place")), exact("return", attrgetter("total"))]
+    columns += [(Column("steps"), lambda one: f"{one.length:,}"), texts("ending", attrgetter("ending"))]
+    yield table_of(played.shown, columns)
     yield Aside(tuple(_animation(episode) for episode in played.shown), beside=False)
 
 
@@ -255,19 +258,19 @@ def _about(run: RunFacts, findings: RunFindings) -> Iterator[Block]:
     if run.resumes:
         yield _resumes(run)
     changed = [setting for setting in run.settings if setting.changed and setting.key != "run.name"]
-    columns = (
-        Column("setting", "left"), Column("value", "left"), Column("default", "left"), Column("meaning", "left", 2),
-    )  # fmt: skip
+    columns = [
+        texts("setting", attrgetter("key")), texts("value", _value),
+        texts("default", lambda one: one.default or '""'), texts("meaning", lambda one: Cell(one.doc), 2),
+    ]  # fmt: skip
     if changed:
-        yield Table(columns, tuple(map(_setting, changed)), f"Different from the defaults{_named(run, findings)}")
+        yield table_of(changed, columns, f"Different from the defaults{_named(run, findings)}")
     if run.settings:
-        plain = tuple(_setting(setting) for setting in run.settings if not setting.changed)
-        yield Aside((Table(columns, plain),), f"All {len(plain)} settings at their defaults", beside=False)
+        plain = [setting for setting in run.settings if not setting.changed]
+        yield Aside((table_of(plain, columns),), f"All {len(plain)} settings at their defaults", beside=False)
 
 
-def _setting(setting: Setting) -> Row:
-    value = Cell(quoted(setting.value) or '""', tone="strong" if setting.changed else "plain")
-    return Row((setting.key, value, setting.default or '""', setting.doc))
+def _value(setting: Setting) -> Cell:
+    return Cell(quoted(setting.value) or '""', tone="strong" if setting.changed else "plain")
 
 
 def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:
@@ -288,20 +291,17 @@ def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:
 
 
 def _resumes(run: RunFacts) -> Table:
-    columns = (
-        Column("what", "left"),
-        Column("at", "left"),
-        Column("update"),
-        Column("steps per seed"),
-        Column("changes", "left"),
-    )
-    rows = []
-    for mark in run.resumes:
-        changes = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in mark.changes.items())
-        rows.append(
-            Row((mark.what, mark.at, f"{mark.update:,}", f"{mark.env_steps:,}", quoted(changes or "none", _LONGEST)))
-        )
-    return Table(columns, tuple(rows), "Forks and resumptions")
+    columns = [
+        texts("what", attrgetter("what")), texts("at", attrgetter("at")),
+        (Column("update"), lambda mark: f"{mark.update:,}"),
+        (Column("steps per seed"), lambda mark: f"{mark.env_steps:,}"), texts("changes", _changes),
+    ]  # fmt: skip
+    return table_of(run.resumes, columns, "Forks and resumptions")
+
+
+def _changes(mark: ResumeMark) -> str:
+    changes = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in mark.changes.items())
+    return quoted(changes or "none", _LONGEST)
 
 
 def values(findings: RunFindings) -> Table:

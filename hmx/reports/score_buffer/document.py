@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from hmx.errors import counted
 from hmx.render.blocks import (
     Aside,
     Axis,
     Block,
-    Column,
     Document,
     Heading,
     Paragraph,
     Plot,
     Reference,
-    Row,
     Series,
     Table,
     exact_table,
     facts,
 )
+from hmx.render.numbers import numbers, shown, table_of, texts
 from hmx.render.quantities import count, duration, number, percent, short
-from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, TopPosition, sentences
+from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, TopPosition, TriedAction, gap_text, sentences
 from hmx.reports.score_buffer.pictures import picture
 from hmx.stats.ranks import Correlation, ranks
 
@@ -184,37 +184,16 @@ def _comparisons(found: ScoreFindings) -> Iterator[Plot]:
 
 
 def _top(found: ScoreFindings) -> Table:
-    columns = (
-        Column("slot"), Column("times", rank=2), Column("score"), Column("|TD|", rank=1), Column("taken", "left"),
-        Column("best alternative", "left"), Column("gap"),
-    )  # fmt: skip
-    rows = tuple(
-        Row((
-            str(row.slot), str(row.times), number(row.score, 4), number(row.td_error), row.taken, row.best,
-            _gap(row),
-        ))
-        for row in found.top
-    )  # fmt: skip
-    note = "gap: mean return of the best alternative minus that of the action taken."
-    return Table(columns, rows, note=note)
-
-
-def _gap(row: TopPosition) -> str:
-    return f"{'+' if row.gap > 0 else ''}{number(row.gap)}"
+    *columns, gap = shown(numbers(TopPosition))
+    columns += [texts("taken", attrgetter("taken")), texts("best alternative", attrgetter("best")), gap]
+    return table_of(found.top, columns, note="gap: mean return of the best alternative minus that of the action taken.")
 
 
 def _position(place: int, row: TopPosition) -> Iterator[Paragraph | Heading | Table]:
     """Yield the text next to the picture of a position."""
     often = f", {row.times} times" if row.times > 1 else ""
     yield Heading(f"{place}. Score {number(row.score)}, slot {row.slot}{often}", 2)
-    alternative = f"Best alternative: {row.best}, {_gap(row)} in mean return."
+    alternative = f"Best alternative: {row.best}, {gap_text(row.gap)} in mean return."
     yield Paragraph(f"Taken: {row.taken}. {alternative} |TD error| {number(row.td_error)}.")
-    columns = (Column("action", "left"), Column("mean return"), Column("std"), Column("distance"))
-    rows = tuple(
-        Row(
-            (action.action, number(action.mean), number(action.std), number(action.distance)),
-            tone="strong" if action.taken else "plain",
-        )
-        for action in row.actions
-    )
-    yield Table(columns, rows)
+    columns = [texts("action", attrgetter("action")), *shown(numbers(TriedAction))]
+    yield table_of(row.actions, columns, tone=lambda action: "strong" if action.taken else "plain")

@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import JsonValue
+from hmx.render.numbers import num
+from hmx.render.quantities import number
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs.buffers import Host
 from hmx.scoring import ScoreOptions
@@ -24,6 +26,11 @@ MOST_TIED = 0.95
 MOST_TRUNCATED = 0.05
 
 _AGREE, _DIFFER = 0.7, 0.3  # rank correlations above and below which two rankings agree, or differ
+
+
+def gap_text(gap: float) -> str:
+    """Return a difference of returns with its sign."""
+    return f"{'+' if gap > 0 else ''}{number(gap)}"
 
 
 class ContinuationPolicy(NamedTuple):
@@ -138,27 +145,29 @@ class Cost(NamedTuple):
     live_environments: int
 
 
-class TriedAction(NamedTuple):
+@dataclass(frozen=True)
+class TriedAction:
     """An action in a position, with its returns and their distance from those of the action taken."""
 
     action: str
     taken: bool
-    mean: float
-    std: float
-    distance: float
+    mean: float = num("mean of its returns", "reward", column="mean return", show=number)
+    std: float = num("standard deviation of its returns", "reward", column="std", show=number)
+    distance: float = num("distance of its returns from those of the action taken", column="distance", show=number)
 
 
-class TopPosition(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class TopPosition:
     """One of the most consequential positions; `times` counts those that look the same with the same action."""
 
-    slot: int
+    slot: int = num("place in the buffer", column="slot", show=str)
     birth: int
-    times: int
-    score: float
-    td_error: float
+    times: int = num("positions that look the same with the same action", column="times", rank=2, show=str)
+    score: float = num("consequence", column="score")
+    td_error: float = num("absolute TD error", column="|TD|", rank=1, show=number)
     taken: str
     best: str  # of the alternatives
-    gap: float  # mean return of `best` minus that of the action taken
+    gap: float = num("mean return of `best` minus that of the action taken", column="gap", show=gap_text)
     actions: tuple[TriedAction, ...]  # by mean return, highest first
     state: Mapping[str, JsonValue]  # as the environment describes it, or `observation`
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Plot, Row, Table, Tone
-from hmx.render.numbers import estimate, numbers, shown, signed_estimate, table, text
+from hmx.render.numbers import estimate, numbers, shown, signed_estimate, table_of, texts
 from hmx.render.quantities import duration
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare.findings import Outcome
@@ -113,7 +113,7 @@ def _finalists(findings: StudyFindings) -> Iterator[Block]:
     verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
     columns = shown(numbers(Finalist), *([] if findings.confirmed else ["tuned", "cpu_seconds"]))
     against = Column("against the best", "left", 1), lambda one: verdicts.get(one.name) or Cell("")
-    yield table(findings.finalists, [text("", attrgetter("name")), *columns, against], note=_seeds(findings))
+    yield table_of(findings.finalists, [texts("", attrgetter("name")), *columns, against], note=_seeds(findings))
     yield from _values(findings)
     plots = [figures.curse(findings)] if findings.confirmed else []
     yield Aside((*plots, *figures.curves(findings)), beside=False)
@@ -149,20 +149,20 @@ def _importance(findings: StudyFindings) -> Iterator[Block]:
     )
     if findings.settings.sampler not in ("random", "quasi-random", "grid"):
         note += " The sampler chose values from earlier results, so the options are not independent: read with care."
-    judged = text("", lambda one: Cell(one.judgement, tone=_TONES[one.judgement]))
-    yield table(
-        findings.importance, [text("option", attrgetter("key")), *shown(numbers(OptionImportance)), judged], note=note
+    judged = texts("", lambda one: Cell(one.judgement, tone=_TONES[one.judgement]))
+    yield table_of(
+        findings.importance, [texts("option", attrgetter("key")), *shown(numbers(OptionImportance)), judged], note=note
     )
 
 
 def _trials(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("Trials")
     names = short_names(one.key for one in findings.settings.space)
-    columns = [text("trial", lambda trial: f"{trial.trial}"), *shown(TRIAL)]
+    columns = [texts("trial", lambda trial: f"{trial.trial}"), *shown(TRIAL)]
     columns += [(Column(name, rank=rank), partial(_setting, key)) for rank, (key, name) in enumerate(names.items(), 3)]
     count = len(findings.ranked)
     note = f"The best {_SHOWN} of {count:,}; --csv has all." if count > _SHOWN else ""
-    yield table(findings.ranked[:_SHOWN], columns, note=note)
+    yield table_of(findings.ranked[:_SHOWN], columns, note=note)
 
 
 def _setting(key: str, trial: TrialFacts) -> str:

@@ -59,7 +59,10 @@ def made(warnings: tuple[str, ...] = (), scale: float = 1.0, **changes: Any) -> 
 
 def _top(place: int, state: dict[str, Any]) -> TopPosition:
     actions = (TriedAction("siphon", False, 1.5, 0.5, 0.75), TriedAction("<right>", True, 0.75, 0.25, 0.0))
-    return TopPosition(800 + place, 17, 1 + place, 6.0 - place, 0.125, "<right>", "siphon", 0.75, actions, state)
+    return TopPosition(
+        slot=800 + place, birth=17, times=1 + place, score=6.0 - place, td_error=0.125, taken="<right>", best="siphon",
+        gap=0.75, actions=actions, state=state,
+    )  # fmt: skip
 
 
 UNKNOWN = {

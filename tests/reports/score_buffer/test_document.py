@@ -82,7 +82,7 @@ def test_error_is_stated_for_all_positions_and_not_for_one() -> None:
     found = made()
     text = terminal(found)
     assert "standard error  0.21" in text and "Most consequential" in text and "±" not in text
-    assert not any("error" in name and name != "td_error" for name in found.top[0]._fields)
+    assert not any("error" in name and name != "td_error" for name in vars(found.top[0]))
 
 
 def test_unknown_values_are_shown_as_unknown() -> None:
