@@ -21,11 +21,11 @@ from hmx.study.confirm import confirmations_due, study_is_finished
 from hmx.study.folder import create_settings, read_study
 from hmx.study.halving import promotions
 from hmx.study.records import (
-    ConfirmationChoice,
+    Confirmation,
     Promotion,
-    Proposal,
     RungResult,
     StudySettings,
+    Trial,
     confirmation_folder,
     promotion_file,
     rung_file,
@@ -60,13 +60,13 @@ def make_study(folder: Path) -> Path:
         values: dict[str, Any] = {"algo.learning_rate": 0.001, "net.activation": "tanh"}
         write_once(
             place / "trial.json",
-            Proposal(number=number, values=values, sampler="random", revision=1, seen=("1",) if number == 2 else ()),
+            Trial(number=number, values=values, sampler="random", revision=1, seen=("1",) if number == 2 else ()),
         )
         for rung in range(3 - number):
             result = RungResult(rung=rung, update=1 + rung, env_steps=8, per_seed=(1.0,), objective=1.0)
             write_once(rung_file(place, rung), result)
     write_once(promotion_file(trial_folder(folder, 1), 1), Promotion(rung=1, seen="1-2"))
-    write_once(confirmation_folder(folder, 1) / "confirm.json", ConfirmationChoice(trial=1, seeds=(1, 2), seen="1"))
+    write_once(confirmation_folder(folder, 1) / "confirm.json", Confirmation(trial=1, seeds=(1, 2), seen="1"))
     return folder
 
 

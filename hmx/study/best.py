@@ -44,8 +44,7 @@ def _choose(study: Study) -> Trial:
     sign = 1.0 if study.settings.objective.higher_is_better else -1.0
     confirmed = {one.trial: sign * one.objective for one in study.confirmations if one.objective is not None}
     if confirmed:
-        number = max(confirmed, key=lambda trial: confirmed[trial])
-        return next(trial for trial in study.trials if trial.number == number)
+        return study.by_number[max(confirmed, key=lambda trial: confirmed[trial])]
     ranked = [trial for trial in study.best() if trial.objective is not None]
     if not ranked:
         raise HmxError(

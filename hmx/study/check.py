@@ -111,7 +111,7 @@ def check_confirmation(one: Confirmation, trials: Collection[int]) -> None:
         raise _damaged(path, "its seeds are not those of a confirmation")
     if not _are_ranges(one.seen):
         raise _damaged(path, "it names results that cannot exist")
-    _check_results((one.result,) if one.result else (), one.folder, 1)
+    _check_results(one.rungs, one.folder, 1)
     if one.result and not one.result.failed and len(one.result.per_seed) != len(one.seeds):
         raise _damaged(rung_file(one.folder, 0), f"it has values of {len(one.result.per_seed):,} seeds")
 

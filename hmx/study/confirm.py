@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hmx.study.halving import promotions
-from hmx.study.records import ConfirmationChoice, Study, ranges_of
+from hmx.study.records import Confirmation, Study, ranges_of
 from hmx.study.samplers import complete_revisions
 
 
@@ -20,7 +20,7 @@ def search_is_finished(study: Study) -> bool:
     return complete == len(study.history) and not searching
 
 
-def confirmations_due(study: Study) -> Iterator[ConfirmationChoice]:
+def confirmations_due(study: Study) -> Iterator[Confirmation]:
     """Yield the confirmations that are not chosen yet, once the search is finished."""
     settings = study.settings
     if not settings.confirm_top or not settings.confirm_seeds or not search_is_finished(study):
@@ -30,7 +30,7 @@ def confirmations_due(study: Study) -> Iterator[ConfirmationChoice]:
     good = [trial for trial in finished if trial.objective is not None]
     for trial in good[: settings.confirm_top]:
         if trial.number not in chosen:
-            yield ConfirmationChoice(
+            yield Confirmation(
                 trial=trial.number,
                 seeds=fresh_seeds(study),
                 seen=ranges_of([other.number for other in finished]),
@@ -39,8 +39,7 @@ def confirmations_due(study: Study) -> Iterator[ConfirmationChoice]:
 
 def study_is_finished(study: Study) -> bool:
     """Return whether no worker will find anything to do: the search is finished, and its best trials are confirmed."""
-    open_ones = any(one.result is None for one in study.confirmations)
-    return search_is_finished(study) and not open_ones and not any(confirmations_due(study))
+    return search_is_finished(study) and not any(run.open for run in study.runs) and not any(confirmations_due(study))
 
 
 def fresh_seeds(study: Study) -> tuple[int, ...]:

@@ -29,10 +29,8 @@ from hmx.study.records import (
     SETTINGS,
     TRIALS,
     Confirmation,
-    ConfirmationChoice,
     Parameter,
     Promotion,
-    Proposal,
     RungResult,
     Study,
     StudySettings,
@@ -82,14 +80,15 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
         files = {name: folder / CONFIGS / f"{name}.toml" for name in names}
         configs = {name: _read_config(path) for name, path in files.items()}
         check_history(history, configs, folder)
-    trials = read_trials(folder, {trial.number: trial for trial in before.trials} if before else None)
+    trials = read_trials(folder, before.by_number if before else None)
     for trial in trials:
         check_trial(trial, history)
-    confirmations = read_confirmations(folder)
-    numbers = {trial.number for trial in trials}
-    for one in confirmations:
-        check_confirmation(one, numbers)
-    return Study(folder=folder, history=history, configs=configs, trials=trials, confirmations=confirmations)
+    found = Study(
+        folder=folder, history=history, configs=configs, trials=trials, confirmations=read_confirmations(folder)
+    )
+    for one in found.confirmations:
+        check_confirmation(one, found.by_number)
+    return found
 
 
 def _read_config(path: Path) -> Config:
@@ -159,18 +158,14 @@ def read_trials(folder: Path, known: Mapping[int, Trial] | None = None) -> tuple
         names = _names(place)
         if PROPOSAL not in names:  # a process has made the folder, but not yet the trial
             continue
-        before = (known or {}).get(number)
-        proposal = before or read_record(Proposal, place / PROPOSAL)
-        if proposal.number != number:
+        trial = (known or {}).get(number) or read_record(Trial, place / PROPOSAL)
+        if trial.number != number:
             hint = f"a copied trial counts twice; delete it: rm -r {place}"
-            raise HmxError(f"{place / PROPOSAL} is of trial {proposal.number}", hint, ExitCode.ARTEFACT)
-        rungs = before.rungs if before else ()
-        promotions = before.promotions if before else ()
-        trials.append(Trial(
-            **{field.name: getattr(proposal, field.name) for field in dataclasses.fields(Proposal)},
-            folder=place,
-            rungs=rungs + _series(RungResult, place, _RUNG, names, len(rungs)),
-            promotions=promotions + _series(Promotion, place, _PROMOTION, names, len(promotions) + 1),
+            raise HmxError(f"{place / PROPOSAL} is of trial {trial.number}", hint, ExitCode.ARTEFACT)
+        more = _series(RungResult, place, _RUNG, names, len(trial.rungs))
+        promotions = _series(Promotion, place, _PROMOTION, names, len(trial.promotions) + 1)
+        trials.append(dataclasses.replace(
+            trial, folder=place, rungs=trial.rungs + more, promotions=trial.promotions + promotions
         ))  # fmt: skip
     return tuple(trials)
 
@@ -181,9 +176,9 @@ def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
     for _, place in _numbered(folder / CONFIRM):
         names = _names(place)
         if CONFIRMED in names:
-            chosen = read_record(ConfirmationChoice, place / CONFIRMED)
+            chosen = read_record(Confirmation, place / CONFIRMED)
             results = _series(RungResult, place, _RUNG, names, 0)
-            confirmations.append(Confirmation(**vars(chosen), folder=place, result=next(iter(results), None)))
+            confirmations.append(dataclasses.replace(chosen, folder=place, rungs=results[:1]))
     return tuple(confirmations)
 
 

@@ -8,29 +8,23 @@ arXiv:1502.07943), so the promotions do not depend on when trials finish.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from hmx.study.records import Promotion, Study, Trial, ranges_of, rank
 
 
-class Bracket(NamedTuple):
-    """Trials that compete with each other."""
-
-    trials: Sequence[Trial]
-    complete: bool  # whether no trial will join them
-
-
-def brackets(study: Study, complete: int) -> list[Bracket]:
+def brackets(study: Study, complete: int) -> list[tuple[Sequence[Trial], bool]]:
     """Return the brackets of a study: one, or in a synchronous study one for each revision of its settings.
+
+    A bracket is the trials that compete with each other, and whether no trial will join them.
 
     Args:
         study: the study.
         complete: number of revisions whose trials are all proposed.
     """
     if not study.settings.synchronous:
-        return [Bracket(study.accepted, complete == len(study.history))]
+        return [(study.accepted, complete == len(study.history))]
     return [
-        Bracket([trial for trial in study.accepted if trial.revision == settings.revision], number < complete)
+        ([trial for trial in study.accepted if trial.revision == settings.revision], number < complete)
         for number, settings in enumerate(study.history)
     ]
 
@@ -38,19 +32,19 @@ def brackets(study: Study, complete: int) -> list[Bracket]:
 def promotions(study: Study, complete: int) -> Iterator[tuple[Trial, Promotion]]:
     """Yield the promotions that are due, those to the highest rung first; arguments as of `brackets`."""
     for rung in reversed(range(study.last_rung)):
-        for bracket in brackets(study, complete):
-            for trial in due(study, bracket, rung):
-                known = [other.number for other in bracket.trials if len(other.rungs) > rung]
+        for trials, closed in brackets(study, complete):
+            for trial in due(study, trials, closed, rung):
+                known = [other.number for other in trials if len(other.rungs) > rung]
                 yield trial, Promotion(rung=rung + 1, seen=ranges_of(known))
 
 
-def due(study: Study, bracket: Bracket, rung: int) -> list[Trial]:
-    """Return the trials of a bracket to promote from a rung."""
-    closed = _is_closed(study, bracket, rung)
-    if study.settings.synchronous and not closed:
+def due(study: Study, trials: Sequence[Trial], closed: bool, rung: int) -> list[Trial]:
+    """Return the trials of a bracket to promote from a rung; it is `closed` if no trial will join it."""
+    known = _is_known(study, trials, closed, rung)
+    if study.settings.synchronous and not known:
         return []
-    results = [trial for trial in bracket.trials if len(trial.rungs) > rung]
-    best = promotable(study, results, rung, at_least=1 if closed else 0)
+    results = [trial for trial in trials if len(trial.rungs) > rung]
+    best = promotable(study, results, rung, at_least=1 if known else 0)
     return [trial for trial in best if trial.promoted <= rung]
 
 
@@ -61,9 +55,9 @@ def promotable(study: Study, results: Sequence[Trial], rung: int, at_least: int)
     return [trial for trial in best if trial.rungs[rung].objective is not None and not trial.rungs[rung].failed]
 
 
-def _is_closed(study: Study, bracket: Bracket, rung: int) -> bool:
+def _is_known(study: Study, trials: Sequence[Trial], closed: bool, rung: int) -> bool:
     """Return whether no more results will come at a rung."""
     if rung == 0:
-        return bracket.complete and all(trial.rungs for trial in bracket.trials)
-    arrived = all(len(trial.rungs) > rung for trial in bracket.trials if trial.promoted >= rung)
-    return arrived and _is_closed(study, bracket, rung - 1) and not due(study, bracket, rung - 1)
+        return closed and all(trial.rungs for trial in trials)
+    arrived = all(len(trial.rungs) > rung for trial in trials if trial.promoted >= rung)
+    return arrived and _is_known(study, trials, closed, rung - 1) and not due(study, trials, closed, rung - 1)

@@ -105,18 +105,6 @@ class RungResult:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Proposal:
-    """The file of a trial: what the sampler chose, and from what."""
-
-    number: int
-    values: dict[str, JsonValue]  # by key
-    sampler: Sampler
-    revision: int  # of the settings
-    seen: tuple[str, ...] = ()  # per rung: numbers of the trials whose results the sampler had seen, such as 1-57,60
-    refused: str = ""  # why it cannot run; a refused trial does not count
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Promotion:
     """The decision to train a trial to the next rung."""
 
@@ -125,21 +113,44 @@ class Promotion:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ConfirmationChoice:
-    """The decision to run the configuration of a trial again on fresh seeds."""
+class StudyRun:
+    """A run of a study with its results, which have files of their own."""
 
-    trial: int
-    seeds: tuple[int, ...]
-    seen: str  # numbers of the trials whose results at the last rung were known
+    folder: Path = dataclasses.field(default=Path(), metadata={"json": False})
+    rungs: tuple[RungResult, ...] = dataclasses.field(default=(), metadata={"json": False})  # from rung 0
+
+    @property
+    def result(self) -> RungResult | None:
+        """The result at its highest rung."""
+        return self.rungs[-1] if self.rungs else None
+
+    @property
+    def objective(self) -> float | None:
+        """The objective at its highest rung."""
+        return self.result.objective if self.result else None
+
+    @property
+    def failed(self) -> str:
+        """Why it cannot continue; empty if it can."""
+        return self.result.failed if self.result else ""
+
+    @property
+    def paths(self) -> RunPaths:
+        """The paths of its run."""
+        return RunPaths(self.folder.parent, self.folder.name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Trial(Proposal):
-    """A trial with its results and promotions."""
+class Trial(StudyRun):
+    """A trial: its file has what the sampler chose, and from what."""
 
-    folder: Path
-    rungs: tuple[RungResult, ...] = ()  # its results, from rung 0
-    promotions: tuple[Promotion, ...] = ()  # from rung 1
+    number: int
+    values: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # by key
+    sampler: Sampler
+    revision: int  # of the settings
+    seen: tuple[str, ...] = ()  # per rung: numbers of the trials whose results the sampler had seen, such as 1-57,60
+    refused: str = ""  # why it cannot run; a refused trial does not count
+    promotions: tuple[Promotion, ...] = dataclasses.field(default=(), metadata={"json": False})  # from rung 1
 
     @property
     def label(self) -> str:
@@ -152,47 +163,28 @@ class Trial(Proposal):
         return self.promotions[-1].rung if self.promotions else 0
 
     @property
-    def failed(self) -> str:
-        """Why it cannot continue; empty if it can."""
-        return self.rungs[-1].failed if self.rungs else ""
-
-    @property
     def open(self) -> bool:
         """Whether it has training to do before the next decision about it."""
         return not self.refused and not self.failed and len(self.rungs) <= self.promoted
 
-    @property
-    def objective(self) -> float | None:
-        """The objective at its highest rung."""
-        return self.rungs[-1].objective if self.rungs else None
-
-    @property
-    def paths(self) -> RunPaths:
-        """The paths of its run."""
-        return RunPaths(self.folder.parent, self.folder.name)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Confirmation(ConfirmationChoice):
-    """The configuration of a trial on fresh seeds; `result` is None until it has run."""
+class Confirmation(StudyRun):
+    """The configuration of a trial on fresh seeds; it has one rung."""
 
-    folder: Path
-    result: RungResult | None = None
-
-    @property
-    def per_seed(self) -> tuple[float | None, ...]:
-        """The objective of each seed; empty until it has run."""
-        return self.result.per_seed if self.result else ()
+    trial: int
+    seeds: tuple[int, ...]
+    seen: str  # numbers of the trials whose results at the last rung were known
 
     @property
-    def objective(self) -> float | None:
-        """The objective over all seeds."""
-        return self.result.objective if self.result else None
+    def number(self) -> int:
+        """The number of its trial."""
+        return self.trial
 
     @property
-    def paths(self) -> RunPaths:
-        """The paths of its run."""
-        return RunPaths(self.folder.parent, self.folder.name)
+    def open(self) -> bool:
+        """Whether it has training to do."""
+        return not self.rungs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,6 +211,26 @@ class Study:
     def accepted(self) -> tuple[Trial, ...]:
         """The trials that count."""
         return tuple(trial for trial in self.trials if not trial.refused)
+
+    @cached_property
+    def by_number(self) -> Mapping[int, Trial]:
+        """The trials by number."""
+        return {trial.number: trial for trial in self.trials}
+
+    @cached_property
+    def confirmed(self) -> Mapping[int, Confirmation]:
+        """The confirmations with a result, by the number of the trial."""
+        return {one.trial: one for one in self.confirmations if one.result}
+
+    @property
+    def runs(self) -> tuple[Trial | Confirmation, ...]:
+        """All runs: trials, also those that are refused, and confirmations."""
+        return *self.trials, *self.confirmations
+
+    def seeds_of(self, run: Trial | Confirmation) -> tuple[int, ...]:
+        """Return the seeds of a run."""
+        own = self.base.run
+        return run.seeds if isinstance(run, Confirmation) else tuple(range(own.seed, own.seed + own.num_seeds))
 
     @property
     def last_rung(self) -> int:

@@ -5,30 +5,22 @@ A proposal depends only on what its file records, so `hmx study verify` can ask 
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from hmx.records.plain import JsonValue
 from hmx.study import optuna_samplers
-from hmx.study.records import Parameter, Study, StudySettings, ranges_of
+from hmx.study.records import Parameter, Study, StudySettings, Trial, ranges_of
 from hmx.study.space import grid, value_at
 
 Values = dict[str, JsonValue]
 
 
-class Turn(NamedTuple):
-    """The next trial to propose."""
+def next_turn(study: Study) -> Trial | None:
+    """Return the first trial that is missing, without values; None if the budget is used up.
 
-    number: int
-    revision: int  # of the settings that it is of
-    point: int  # of a grid, from 0
-
-
-def next_turn(study: Study) -> Turn | None:
-    """Return the turn of the first number without a trial; None if the budget is used up.
-
-    It depends only on the trials before it, whose files never change. So every worker gets the same turn, and no number
+    It depends only on the trials before it, whose files never change. So all workers get the same trial, and no number
     of workers exceeds the budget.
     """
     numbers = [trial.number for trial in study.trials]
@@ -36,14 +28,14 @@ def next_turn(study: Study) -> Turn | None:
     return turn_of(study, number)
 
 
-def turn_of(study: Study, number: int) -> Turn | None:
-    """Return the turn of a trial, by the trials before it; None if it exceeds the budget."""
+def turn_of(study: Study, number: int) -> Trial | None:
+    """Return a trial before it has values, by the trials before it; None if it exceeds the budget."""
     trials = [trial for trial in study.trials if trial.number < number]
     accepted = sum(not trial.refused for trial in trials)
     for settings in study.history:
         used = len(trials) if settings.sampler == "grid" else accepted  # a refused point of a grid is not replaced
         if used < settings.trials:
-            return Turn(number, settings.revision, len(trials))
+            return Trial(number=number, sampler=settings.sampler, revision=settings.revision)
     return None
 
 
@@ -53,8 +45,8 @@ def complete_revisions(study: Study) -> int:
     return len(study.history) if turn is None else turn.revision - 1
 
 
-def known_before(study: Study, turn: Turn) -> tuple[str, ...] | None:
-    """Return the results that the sampler sees, as in `Proposal.seen`; None if it has to wait for some.
+def known_before(study: Study, turn: Trial) -> tuple[str, ...] | None:
+    """Return the results that the sampler sees, as in `Trial.seen`; None if it has to wait for some.
 
     In a synchronous study trials are proposed in batches, from the first results of all earlier batches.
     """
@@ -74,17 +66,17 @@ def known_before(study: Study, turn: Turn) -> tuple[str, ...] | None:
     return (ranges_of([trial.number for trial in earlier]),)
 
 
-def propose(study: Study, turn: Turn, seen: Sequence[str]) -> Values:
+def propose(study: Study, turn: Trial, seen: Sequence[str]) -> Values:
     """Return the values of a trial.
 
     Args:
-        study: the study; later trials than that of the turn do not matter.
+        study: the study; later trials do not matter.
         turn: the trial to propose.
-        seen: the results that the sampler sees, as in `Proposal.seen`.
+        seen: the results that the sampler sees, as in `Trial.seen`.
     """
     settings = study.history[turn.revision - 1]
     if settings.sampler == "grid":
-        return grid_points(study.history)[turn.point]
+        return grid_points(study.history)[sum(trial.number < turn.number for trial in study.trials)]
     if settings.sampler in optuna_samplers.NAMES:
         return optuna_samplers.propose(study, settings, turn.number, seen)
     if settings.sampler == "random":
@@ -96,10 +88,8 @@ def propose(study: Study, turn: Turn, seen: Sequence[str]) -> Values:
 
 def grid_points(history: Sequence[StudySettings]) -> list[Values]:
     """Return all points of a grid; those that a later revision adds come last."""
-    points: list[Values] = []
-    for settings in history:
-        points += [point for point in grid(settings.space) if point not in points]
-    return points
+    points = [point for settings in history for point in grid(settings.space)]
+    return list({json.dumps(point, sort_keys=True): point for point in points}.values())
 
 
 def quasi_random(seed: int, number: int, dimensions: int) -> list[float]:

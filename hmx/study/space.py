@@ -18,7 +18,7 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
 from hmx.records.plain import JsonValue, plain
 from hmx.registry.check import error_of, known_problems
-from hmx.study.records import CONFIG_KEY, Parameter
+from hmx.study.records import CONFIG_KEY, Confirmation, Parameter, Study, Trial
 
 SPACE = "--space"
 OWNED: Mapping[str, str] = {
@@ -114,6 +114,14 @@ def with_values(configs: Mapping[str, Config], values: Mapping[str, JsonValue]) 
     if problems:
         raise error(problems)
     return replace(base, resolved)
+
+
+def config_of(study: Study, run: Trial | Confirmation) -> Config:
+    """Return the configuration of a run; errors as of `with_values`."""
+    config = with_values(study.configs, study.by_number[run.number].values)
+    if isinstance(run, Confirmation):
+        config = replace(config, {"run.seed": run.seeds[0], "run.num_seeds": len(run.seeds)})
+    return config
 
 
 def check_space(space: Sequence[Parameter], configs: Mapping[str, Config]) -> None:

@@ -15,7 +15,7 @@ from hmx.registry.derive import derive
 from hmx.reports.compare.request import CompareRequest
 from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
-from hmx.study.records import Objective, RungResult, Study, StudySettings, Trial, TrialState
+from hmx.study.records import Confirmation, Objective, RungResult, Study, StudySettings, Trial, TrialState
 
 if TYPE_CHECKING:
     from hmx.stats.estimate import Estimate
@@ -82,7 +82,6 @@ def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
     held = {task.trial for task in running if not task.confirms}
     states = Counter(state_of(study, trial, held) for trial in study.trials)
     done, expected, spent = steps_done(study), sum(steps_of(study)), cpu_seconds(study)
-    confirmed = sum(one.result is not None for one in study.confirmations)
     return StudyStatus(
         study=study.folder,
         settings=study.settings,
@@ -91,7 +90,7 @@ def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
         running=running,
         refused=dict(Counter(trial.refused for trial in study.trials if trial.refused)),
         failed=dict(Counter(trial.failed for trial in study.trials if trial.failed)),
-        confirmed=confirmed,
+        confirmed=len(study.confirmed),
         confirmations=len(study.confirmations),
         best=tuple(ranked_trial(study, trial) for trial in study.best()[:shown]),
         steps_done=done,
@@ -117,19 +116,18 @@ def state_of(study: Study, trial: Trial, running: set[int]) -> TrialState:
 
 def running_tasks(study: Study) -> tuple[RunningTask, ...]:
     """Return the runs that a process holds now; locks of finished trials are not looked at."""
-    trials = [(trial.paths, trial.number, False, len(trial.rungs)) for trial in study.trials if trial.open]
-    confirmations = [(one.paths, one.trial, True, 0) for one in study.confirmations if one.result is None]
     running = []
-    for paths, number, confirms, rung in (*trials, *confirmations):
+    for run in study.runs:
         try:
-            found = holding(paths)
+            found = holding(run.paths) if run.open else None
         except OSError:
             continue
-        if found.state == "held":
-            owner, known = found.owner, meta.find(paths.meta)
+        if found and found.state == "held":
+            owner, known = found.owner, meta.find(run.paths.meta)
             running.append(RunningTask(
-                trial=number, confirms=confirms, rung=rung, update=known.update if known else 0,
-                host=owner.host if owner else "", pid=owner.pid if owner else 0, since=owner.since if owner else "",
+                trial=run.number, confirms=isinstance(run, Confirmation), rung=len(run.rungs),
+                update=known.update if known else 0, host=owner.host if owner else "", pid=owner.pid if owner else 0,
+                since=owner.since if owner else "",
             ))  # fmt: skip
     return tuple(running)
 
@@ -137,7 +135,7 @@ def running_tasks(study: Study) -> tuple[RunningTask, ...]:
 def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
     """Return a trial with the interval of its objective, and its objective on fresh seeds if that is known."""
     interval = over_seeds(trial.rungs[-1], study.settings.objective)
-    confirmed = [one.objective for one in study.confirmations if one.trial == trial.number]
+    confirmed = study.confirmed.get(trial.number)
     return RankedTrial(
         trial=trial.number,
         label=trial.label,
@@ -146,7 +144,7 @@ def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
         objective=trial.objective,
         low=interval.low if interval else None,
         high=interval.high if interval else None,
-        confirmed=confirmed[0] if confirmed else None,
+        confirmed=confirmed.objective if confirmed else None,
     )
 
 
@@ -170,8 +168,7 @@ def over_seeds(result: RungResult, objective: Objective) -> Estimate | None:
 
 def steps_done(study: Study) -> int:
     """Return the environment steps of all results, over all seeds."""
-    trials = sum(trial.rungs[-1].env_steps for trial in study.trials if trial.rungs) * study.base.run.num_seeds
-    return trials + sum(one.result.env_steps * len(one.seeds) for one in study.confirmations if one.result)
+    return sum(run.result.env_steps * len(study.seeds_of(run)) for run in study.runs if run.result)
 
 
 def steps_of(study: Study) -> tuple[int, int]:
@@ -192,8 +189,7 @@ def steps_of(study: Study) -> tuple[int, int]:
 
 def cpu_seconds(study: Study) -> float | None:
     """Return the processor time of all runs, as their last checkpoints recorded it; None before the first."""
-    runs = [*(trial.folder for trial in study.accepted), *(one.folder for one in study.confirmations)]
-    return sum(filter(None, map(cpu_seconds_of, runs))) or None
+    return sum(filter(None, (cpu_seconds_of(run.folder) for run in (*study.accepted, *study.confirmations)))) or None
 
 
 def cpu_seconds_of(run: Path) -> float | None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from hmx.config.fields import get
 from hmx.errors import HmxError
 from hmx.records.frozen import read_config
-from hmx.records.paths import RunPaths
-from hmx.records.plain import JsonResult, JsonValue, ShortRepr, plain
+from hmx.records.plain import JsonResult, ShortRepr, plain
 from hmx.records.verify import verify
 from hmx.study.folder import read_study
 from hmx.study.halving import promotable
 from hmx.study.measure import measure
-from hmx.study.records import CONFIG_KEY, Promotion, RungResult, Study, Trial, numbers_of
+from hmx.study.records import CONFIG_KEY, Confirmation, Promotion, RungResult, Study, Trial, numbers_of
 from hmx.study.samplers import propose, turn_of
 
 _SHOWN = 3  # damages of one run
@@ -45,25 +44,21 @@ def verify_study(folder: str | Path) -> StudyVerification:
     """
     study = read_study(folder)
     differences: list[Difference] = []
-    for trial in study.trials:
-        differences += _check_proposal(study, trial)
-        for promotion in trial.promotions:
-            differences += _check_promotion(study, trial, promotion)
-        for result in trial.rungs:
-            differences += _check_result(study, trial.paths, result, study.base.run.num_seeds)
-        if trial.rungs:
-            differences += _check_run(trial.paths, trial.values, study.base.run.seed)
-    for one in study.confirmations:
-        if one.result is not None:
-            differences += _check_result(study, one.paths, one.result, len(one.seeds))
-            values = next(trial.values for trial in study.trials if trial.number == one.trial)
-            differences += _check_run(one.paths, values, one.seeds[0])
+    for run in study.runs:
+        if isinstance(run, Trial):
+            differences += _check_proposal(study, run)
+            for promotion in run.promotions:
+                differences += _check_promotion(study, run, promotion)
+        for result in run.rungs:
+            differences += _check_result(study, run, result)
+        if run.rungs:
+            differences += _check_run(study, run)
     return StudyVerification(
         study=study.folder,
         proposals=len(study.trials),
         promotions=sum(len(trial.promotions) for trial in study.trials),
-        results=sum(len(trial.rungs) for trial in study.trials) + sum(bool(one.result) for one in study.confirmations),
-        runs=sum(bool(trial.rungs) for trial in study.trials) + sum(bool(one.result) for one in study.confirmations),
+        results=sum(len(run.rungs) for run in study.runs),
+        runs=sum(bool(run.rungs) for run in study.runs),
         differences=tuple(differences),
     )
 
@@ -92,13 +87,13 @@ def _check_promotion(study: Study, trial: Trial, promotion: Promotion) -> Iterat
         yield where, f"it is not among the best of the {len(results)} results that were known"
 
 
-def _check_result(study: Study, paths: RunPaths, result: RungResult, num_seeds: int) -> Iterator[Difference]:
-    objective = study.settings.objective
+def _check_result(study: Study, run: Trial | Confirmation, result: RungResult) -> Iterator[Difference]:
+    paths, seeds = run.paths, study.seeds_of(run)
     if result.failed:
         return
     where = f"{paths.folder.parent.name}/{paths.name}, rung {result.rung}"
     try:
-        again = measure(paths, objective, result.rung, result.update, result.env_steps, num_seeds)
+        again = measure(paths, study.settings.objective, result.rung, result.update, result.env_steps, len(seeds))
     except HmxError as problem:
         yield where, problem.message
         return
@@ -106,8 +101,9 @@ def _check_result(study: Study, paths: RunPaths, result: RungResult, num_seeds: 
         yield where, f"its metrics give {again.objective} instead of {result.objective}"
 
 
-def _check_run(paths: RunPaths, values: Mapping[str, JsonValue], seed: int) -> Iterator[Difference]:
+def _check_run(study: Study, run: Trial | Confirmation) -> Iterator[Difference]:
     """Find a run that is damaged, such as by records of two workers, or that is of another trial."""
+    paths = run.paths
     where = f"{paths.root.name}/{paths.name}"
     if not paths.exists():  # it failed before it began, or its result has no metrics, which is a difference already
         return
@@ -118,7 +114,7 @@ def _check_run(paths: RunPaths, values: Mapping[str, JsonValue], seed: int) -> I
         yield where, f"{len(damages) - _SHOWN:,} further damages: hmx runs verify {paths.argument}"
     with contextlib.suppress(HmxError):  # `verify` has named a damaged configuration
         saved = read_config(paths)
-        wanted = {key: value for key, value in values.items() if key != CONFIG_KEY} | {"run.seed": seed}
-        for key, value in wanted.items():
-            if plain(get(saved, key)) != value:
+        values = study.by_number[run.number].values | {"run.seed": study.seeds_of(run)[0]}
+        for key, value in values.items():
+            if key != CONFIG_KEY and plain(get(saved, key)) != value:
                 yield where, f"the run of another trial: {key} is {plain(get(saved, key))} instead of {value}"

@@ -12,9 +12,9 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from hmx.config.fields import get, replace
+from hmx.config.fields import get
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.jobs.resume import resume_locked
@@ -40,7 +40,6 @@ from hmx.study.records import (
     CONFIRMED,
     PROPOSAL,
     Confirmation,
-    Proposal,
     RungResult,
     Study,
     Trial,
@@ -51,7 +50,7 @@ from hmx.study.records import (
     write_once,
 )
 from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
-from hmx.study.space import with_values
+from hmx.study.space import config_of, with_values
 
 POLL = 2.0  # seconds between two looks at what other workers do
 MOST_REFUSED = 50  # trials refused in a row after which the study is not worth continuing
@@ -81,18 +80,6 @@ class WorkResult(JsonResult):
     refused: int
     seconds: float
     signum: int | None  # the signal that stopped it; None if nothing is left to do
-
-
-class Task(NamedTuple):
-    """A run to train to a rung, or to the end to confirm a trial."""
-
-    paths: RunPaths
-    trial: int
-    values: dict[str, JsonValue]
-    config: Config
-    rung: int
-    share: float  # of the run, at the rung
-    confirms: bool
 
 
 def ignore(step: WorkStep) -> None:
@@ -203,67 +190,64 @@ class _Worker:
         while time.monotonic() < end and self._guard.requested is None:
             time.sleep(0.1)
 
-    def _tasks(self) -> list[Task]:
+    def _tasks(self) -> list[Trial | Confirmation]:
         """Return all runs that have training to do, whether another worker does it or not."""
-        study = self._study
-        trials = [_trial_task(study, trial) for trial in study.trials if trial.open]
-        confirmations = [_confirmation_task(study, one) for one in study.confirmations if one.result is None]
-        return [*trials, *confirmations]
+        return [run for run in self._study.runs if run.open]
 
     def _train(self) -> bool:
         """Train the first run that no other worker holds."""
-        for task in self._tasks():
+        for run in self._tasks():
             try:
-                if holding(task.paths).state == "held":
+                if holding(run.paths).state == "held":
                     continue
-                with RunLock(task.paths) as lock:
-                    if not rung_file(task.paths.folder, task.rung).exists():  # written since the study was read
-                        self._train_locked(task, lock)
+                with RunLock(run.paths) as lock:
+                    if not rung_file(run.folder, len(run.rungs)).exists():  # written since the study was read
+                        self._train_locked(run, lock)
             except RunInUse:
                 continue
             return True
         return False
 
-    def _train_locked(self, task: Task, lock: RunLock) -> None:
-        sizes = derive(task.config)
-        update = update_at(sizes.num_updates, task.share)
-        kills = note_kill(task.paths) if lock.note else 0
-        if checkpoints.listing(task.paths.checkpoints):
-            _check_same(task)
+    def _train_locked(self, run: Trial | Confirmation, lock: RunLock) -> None:
+        study, rung, paths = self._study, len(run.rungs), run.paths
+        config, values = config_of(study, run), study.by_number[run.number].values
+        sizes, confirms = derive(config), isinstance(run, Confirmation)
+        update = update_at(sizes.num_updates, 1.0 if confirms else study.settings.rungs[rung])
+        kills = note_kill(paths) if lock.note else 0
+        if checkpoints.listing(paths.checkpoints):
+            _check_same(run, config, values)
         try:
-            if not _is_trained(task.paths, update, sizes.num_updates):
-                check_kills(kills, self._study.settings.max_kills)
-                ended = self._train_to(task, lock, update)
+            if not _is_trained(paths, update, sizes.num_updates):
+                check_kills(kills, study.settings.max_kills)
+                ended = self._train_to(run, lock, update)
                 self._signum = ended.signum
                 if ended.updates < update:
                     return
-            result = measure(
-                task.paths, self._study.settings.objective, task.rung, update, update * sizes.batch_size,
-                task.config.run.num_seeds,
-            )  # fmt: skip
+            steps = update * sizes.batch_size
+            result = measure(paths, study.settings.objective, rung, update, steps, config.run.num_seeds)
         except HmxError as problem:
             if problem.exit_code != ExitCode.CHECK_FAILED:
                 raise
-            result = _failure(task, problem)
-        write_once(rung_file(task.paths.folder, task.rung), result)
-        forget_kills(task.paths.folder)
+            result = _failure(run, sizes.batch_size, problem)
+        write_once(rung_file(run.folder, rung), result)
+        forget_kills(run.folder)
         self._trained += 1
-        kind: StepKind = "failed" if result.failed else "confirmed" if task.confirms else "rung"
+        kind: StepKind = "failed" if result.failed else "confirmed" if confirms else "rung"
         self._tell(WorkStep(
-            kind=kind, trial=task.trial, rung=task.rung, update=result.update, values=task.values,
-            objective=result.objective, message=result.failed,
+            kind=kind, trial=run.number, rung=rung, update=result.update, values=values, objective=result.objective,
+            message=result.failed,
         ))  # fmt: skip
 
-    def _train_to(self, task: Task, lock: RunLock, update: int) -> TrainResult:
+    def _train_to(self, run: Trial | Confirmation, lock: RunLock, update: int) -> TrainResult:
         """Train a run to an update: from its newest checkpoint, or from the start if it has none."""
-        if checkpoints.listing(task.paths.checkpoints):
+        if checkpoints.listing(run.paths.checkpoints):
             return resume_locked(
-                lock, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update,
+                lock, run.paths, sinks=self._sinks(), command_line=self._command_line, until=update,
                 programs=self._programs,
             )  # fmt: skip
-        new = self._prepare(task.config)
-        layout.renew_run(task.paths)
-        return start_run(new, task.paths, sinks=self._sinks(), command_line=self._command_line, until=update)
+        new = self._prepare(config_of(self._study, run))
+        layout.renew_run(run.paths)
+        return start_run(new, run.paths, sinks=self._sinks(), command_line=self._command_line, until=update)
 
     def _promote(self) -> bool:
         study = self._study
@@ -280,16 +264,12 @@ class _Worker:
         if turn is None or seen is None:
             return False
         _check_worthwhile(study)
-        settings = study.history[turn.revision - 1]
-        values = propose(study, turn, seen)
-        refused = self._refusal(values)
-        proposal = Proposal(
-            number=turn.number, values=values, sampler=settings.sampler, revision=turn.revision, seen=seen,
-            refused=refused,
-        )  # fmt: skip
-        if write_once(trial_folder(study.folder, turn.number) / PROPOSAL, proposal) and refused:
+        trial = dataclasses.replace(turn, values=propose(study, turn, seen), seen=seen)
+        refused = self._refusal(trial.values)
+        trial = dataclasses.replace(trial, refused=refused)
+        if write_once(trial_folder(study.folder, turn.number) / PROPOSAL, trial) and refused:
             self._refused += 1
-            self._tell(WorkStep(kind="refused", trial=turn.number, values=values, message=refused))
+            self._tell(WorkStep(kind="refused", trial=turn.number, values=trial.values, message=refused))
         return True
 
     def _refusal(self, values: dict[str, JsonValue]) -> str:
@@ -318,20 +298,6 @@ class _Worker:
         return False
 
 
-def _trial_task(study: Study, trial: Trial) -> Task:
-    config = with_values(study.configs, trial.values)
-    rung = len(trial.rungs)
-    share = study.settings.rungs[rung]
-    return Task(trial.paths, trial.number, trial.values, config, rung, share, confirms=False)
-
-
-def _confirmation_task(study: Study, confirmation: Confirmation) -> Task:
-    trial = next(trial for trial in study.trials if trial.number == confirmation.trial)
-    seeds = {"run.seed": confirmation.seeds[0], "run.num_seeds": len(confirmation.seeds)}
-    config = replace(with_values(study.configs, trial.values), seeds)
-    return Task(confirmation.paths, trial.number, trial.values, config, 0, 1.0, confirms=True)
-
-
 def _is_trained(paths: RunPaths, update: int, last: int) -> bool:
     """Return whether a run has reached an update; at the last one, also whether it was evaluated."""
     newest, _ = checkpoints.newest_intact(paths.checkpoints)
@@ -341,31 +307,30 @@ def _is_trained(paths: RunPaths, update: int, last: int) -> bool:
     return update < last or (known is not None and known.state == "finished")
 
 
-def _check_same(task: Task) -> None:
+def _check_same(run: Trial | Confirmation, config: Config, values: dict[str, JsonValue]) -> None:
     """Refuse a run whose configuration is not that of the trial (exit code 3)."""
-    saved = read_config(task.paths)
-    wanted = bind(Loaded(task.config)).config
-    keys = [*(key for key in task.values if "." in key), "run.seed", "run.num_seeds", "run.total_steps"]
+    saved = read_config(run.paths)
+    wanted = bind(Loaded(config)).config
+    keys = [*(key for key in values if "." in key), "run.seed", "run.num_seeds", "run.total_steps"]
     other = [
         f"{key} is {get(saved, key)} instead of {get(wanted, key)}"
         for key in keys
         if get(saved, key) != get(wanted, key)
     ]
     if other:
-        message = f"{task.paths.folder} is not the run of trial {task.trial}: {', '.join(other)}"
-        hint = (
-            f"put the right folder there, or delete its checkpoints: rm -r {shlex.quote(str(task.paths.checkpoints))}"
-        )
+        message = f"{run.folder} is not the run of trial {run.number}: {', '.join(other)}"
+        hint = f"put the right folder there, or delete its checkpoints: rm -r {shlex.quote(str(run.paths.checkpoints))}"
         raise HmxError(message, hint, ExitCode.ARTEFACT)
 
 
-def _failure(task: Task, problem: HmxError) -> RungResult:
+def _failure(run: Trial | Confirmation, batch_size: int, problem: HmxError) -> RungResult:
     """Return the result of a run that cannot continue; the same in equal studies."""
-    newest, _ = checkpoints.newest_intact(task.paths.checkpoints)
+    newest, _ = checkpoints.newest_intact(run.paths.checkpoints)
     update = int(newest.name) if newest else 0
-    why = problem.message.replace(str(task.paths.folder), task.paths.name)
-    steps = update * derive(task.config).batch_size
-    return RungResult(rung=task.rung, update=update, env_steps=steps, per_seed=(), objective=None, failed=why)
+    return RungResult(
+        rung=len(run.rungs), update=update, env_steps=update * batch_size, per_seed=(), objective=None,
+        failed=problem.message.replace(str(run.folder), run.folder.name),
+    )  # fmt: skip
 
 
 def _check_worthwhile(study: Study) -> None:

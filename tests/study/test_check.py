@@ -17,11 +17,11 @@ from hmx.study.folder import create_settings, read_study
 from hmx.study.records import (
     CONFIRMED,
     PROPOSAL,
-    ConfirmationChoice,
+    Confirmation,
     Promotion,
-    Proposal,
     RungResult,
     StudySettings,
+    Trial,
     confirmation_folder,
     promotion_file,
     rung_file,
@@ -51,12 +51,12 @@ def study(tmp_path: Path) -> Path:
     for number in (1, 2):
         place = trial_folder(folder, number)
         values = {"algo.learning_rate": 0.001, "net.activation": "tanh"}
-        write_once(place / PROPOSAL, Proposal(number=number, values=values, sampler="random", revision=1))
+        write_once(place / PROPOSAL, Trial(number=number, values=values, sampler="random", revision=1))
         result = RungResult(rung=0, update=1, env_steps=8, per_seed=(1.0,), objective=1.0)
         write_once(rung_file(place, 0), result)
     write_once(promotion_file(trial_folder(folder, 1), 1), Promotion(rung=1, seen="1-2"))
     place = confirmation_folder(folder, 1)
-    write_once(place / CONFIRMED, ConfirmationChoice(trial=1, seeds=(1, 2), seen="1"))
+    write_once(place / CONFIRMED, Confirmation(trial=1, seeds=(1, 2), seen="1"))
     write_once(rung_file(place, 0), RungResult(rung=0, update=1, env_steps=8, per_seed=(1.0, 2.0), objective=1.5))
     return folder
 

@@ -19,12 +19,12 @@ from hmx.study.folder import create_settings, read_settings, read_study, setting
 from hmx.study.records import (
     CONFIRMED,
     PROPOSAL,
-    ConfirmationChoice,
+    Confirmation,
     Objective,
     Promotion,
-    Proposal,
     RungResult,
     StudySettings,
+    Trial,
     confirmation_folder,
     numbers_of,
     promotion_file,
@@ -59,7 +59,7 @@ def study(tmp_path: Path) -> Path:
 
 def propose(study: Path, number: int, **more: object) -> Path:
     folder = trial_folder(study, number)
-    proposal = Proposal(number=number, values=VALUES, sampler="random", revision=1, **more)
+    proposal = Trial(number=number, values=VALUES, sampler="random", revision=1, **more)
     assert write_once(folder / PROPOSAL, proposal)
     return folder
 
@@ -108,7 +108,7 @@ def test_study_is_read_with_results_promotions_and_confirmations(study: Path) ->
     two = propose(study, 2, seen=("1",))
     write_once(rung_file(two, 0), result(0, None, failed="loss is not finite"))
     propose(study, 3, refused="too large")
-    chosen = ConfirmationChoice(trial=1, seeds=(3, 4), seen="1")
+    chosen = Confirmation(trial=1, seeds=(3, 4), seen="1")
     write_once(confirmation_folder(study, 1) / CONFIRMED, chosen)
     found = read_study(study)
     assert [trial.number for trial in found.trials] == [1, 2, 3]
@@ -141,8 +141,8 @@ def test_best_trials_are_those_of_the_highest_rung(study: Path) -> None:
 
 def test_a_decision_is_never_changed(study: Path) -> None:
     folder = propose(study, 1)
-    assert not write_once(folder / PROPOSAL, Proposal(number=1, values={}, sampler="grid", revision=2))
-    assert read_record(Proposal, folder / PROPOSAL).sampler == "random"
+    assert not write_once(folder / PROPOSAL, Trial(number=1, values={}, sampler="grid", revision=2))
+    assert read_record(Trial, folder / PROPOSAL).sampler == "random"
 
 
 def test_changed_byte_in_a_decision_is_reported_with_its_file(study: Path) -> None:

@@ -17,9 +17,9 @@ from hmx.study.folder import create_settings, read_study
 from hmx.study.records import (
     PROPOSAL,
     Promotion,
-    Proposal,
     RungResult,
     StudySettings,
+    Trial,
     promotion_file,
     rung_file,
     trial_folder,
@@ -38,7 +38,7 @@ def study(tmp_path: Path) -> Path:
     create_settings(folder, StudySettings(space=parse_space(["algo.gamma=0.9..0.99"]), trials=3, rungs=(0.5, 1.0)))
     for number, rungs in {1: 2, 2: 1, 3: 0}.items():
         place = trial_folder(folder, number)
-        proposal = Proposal(number=number, values={"algo.gamma": 0.95}, sampler="random", revision=1)
+        proposal = Trial(number=number, values={"algo.gamma": 0.95}, sampler="random", revision=1)
         write_once(place / PROPOSAL, proposal)
         atomic.write_text(place / "meta.json", meta.to_text(meta.changed(meta.collect("cpu", []), cpu_seconds=2.5)))
         for rung in range(rungs):

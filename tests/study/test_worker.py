@@ -183,8 +183,8 @@ def test_a_trial_that_kills_its_workers_fails_after_three(copy: Path, monkeypatc
     assert make_proposal(copy) == 5
     trial, taken = copy / "trials" / "0005", []
 
-    def dies(self: object, task: worker.Task, lock: object, update: int) -> None:
-        taken.append(task.trial)
+    def dies(self: object, task: Trial, lock: object, update: int) -> None:
+        taken.append(task.number)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -464,10 +464,10 @@ def test_trial_whose_sizes_do_not_fit_is_refused_and_does_not_count(tmp_path: Pa
     assert [step.kind for step in steps].count("refused") == len(refused)
 
 
-def write_result(task: worker.Task) -> None:
+def write_result(task: Trial) -> None:
     """Write a result without training."""
-    result = RungResult(rung=task.rung, update=1, env_steps=1, per_seed=(0.0,), objective=0.0)
-    write_once(rung_file(task.paths.folder, task.rung), result)
+    result = RungResult(rung=len(task.rungs), update=1, env_steps=1, per_seed=(0.0,), objective=0.0)
+    write_once(rung_file(task.folder, len(task.rungs)), result)
 
 
 def test_update_that_is_not_finite_fails_its_trial_and_not_the_study(tmp_path: Path) -> None:

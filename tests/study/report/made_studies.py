@@ -19,12 +19,12 @@ from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.study.folder import create_settings
 from hmx.study.records import (
-    ConfirmationChoice,
+    Confirmation,
     Objective,
     Promotion,
-    Proposal,
     RungResult,
     StudySettings,
+    Trial,
     confirmation_folder,
     promotion_file,
     rung_file,
@@ -89,7 +89,7 @@ def make_study(
     running = list(range(1, trials + 1))
     for number in running:
         write_once(trial_folder(folder, number) / "trial.json",
-                   Proposal(number=number, values=values[number - 1], sampler="random", revision=1))  # fmt: skip
+                   Trial(number=number, values=values[number - 1], sampler="random", revision=1))  # fmt: skip
     for rung in range(len(rungs)):
         results = {number: result(number, rung, seeds) for number in running}
         for number, found in results.items():
@@ -108,7 +108,7 @@ def make_study(
         place = confirmation_folder(folder, number)
         fresh = tuple(range(100, 100 + confirm_seeds))
         found = result(number, len(rungs) - 1, confirm_seeds)
-        write_once(place / "confirm.json", ConfirmationChoice(trial=number, seeds=fresh, seen=""))
+        write_once(place / "confirm.json", Confirmation(trial=number, seeds=fresh, seen=""))
         write_once(rung_file(place, 0), replace(found, rung=0))
         if runs:
             _run(place, found, values[number - 1], fresh)
