@@ -68,10 +68,11 @@ def section(kind: Any, applies: tuple[AlgorithmName, ...] = (), envs: tuple[str,
     return dataclasses.field(default_factory=kind, metadata={"applies": applies, "envs": envs})
 
 
-def same(section: Any, name: str, panel: str) -> Any:
-    """Make a field with default, range and help of an option in a section of the configuration."""
-    field = next(field for field in dataclasses.fields(section) if field.name == name)
-    return dataclasses.field(default=field.default, metadata={**field.metadata, "panel": panel})
+def same(kind: Any, name: str, panel: str, **changes: Any) -> Any:
+    """Make a field with default, range and help of an option that another record declares, apart from `changes`."""
+    field = next(field for field in dataclasses.fields(kind) if field.name == name)
+    default = changes.pop("default", field.default)
+    return dataclasses.field(default=default, metadata={**field.metadata, "panel": panel, **changes})
 
 
 def checkpoint_option(panel: str) -> Any:

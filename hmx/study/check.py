@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from hmx.config.fields import fields_of
 from hmx.config.option import MAX_SEED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -18,13 +19,9 @@ from hmx.records.plain import JsonValue
 from hmx.study.records import (
     CONFIG_KEY,
     CONFIRMED,
-    MAX_BATCH,
-    MAX_ETA,
-    MAX_KILLS,
     MAX_NUMBER,
     MAX_RUNGS,
     MAX_SEEDS,
-    MAX_TOP,
     PROPOSAL,
     Confirmation,
     Parameter,
@@ -40,18 +37,13 @@ _RANGES = re.compile(r"[0-9]{1,7}(-[0-9]{1,7})?(,[0-9]{1,7}(-[0-9]{1,7})?)*")
 
 def check_settings(settings: StudySettings) -> None:
     """Raise a ValueError that says what settings cannot be those of a study."""
-    bounds: dict[str, tuple[int, int, int]] = {
+    bounds: dict[str, tuple[int, float | None, float | None]] = {
         "trials": (settings.trials, 0, MAX_NUMBER),
-        "eta": (settings.eta, 2, MAX_ETA),
-        "batch": (settings.batch, 1, MAX_BATCH),
-        "sampler_seed": (settings.sampler_seed, 0, MAX_SEED),
-        "confirm_top": (settings.confirm_top, 0, MAX_TOP),
-        "confirm_seeds": (settings.confirm_seeds, 0, MAX_SEEDS),
-        "max_kills": (settings.max_kills, 0, MAX_KILLS),
         "the number of rungs": (len(settings.rungs), 1, MAX_RUNGS),
     }
+    bounds |= {one.name: (getattr(settings, one.name), one.ge, one.le) for one in fields_of(StudySettings).values()}
     for name, (value, least, most) in bounds.items():
-        if not least <= value <= most:
+        if least is not None and most is not None and not least <= value <= most:
             raise ValueError(f"{name} must be between {least} and {most:,}, not {value!s:.20}")
     rungs, objective = settings.rungs, settings.objective
     if rungs[0] <= 0 or rungs[-1] != 1 or any(a >= b for a, b in itertools.pairwise(rungs)):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from hmx.config.files import make_folder, words
+from hmx.config.option import MAX_SEED, opt
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
@@ -29,14 +30,9 @@ Sampler = Literal["quasi-random", "random", "grid", "tpe", "cmaes", "gp"]
 TrialState = Literal["waiting", "running", "paused", "finished", "failed", "refused"]
 """waiting: has work to do, and no process does it; paused: stopped at a rung, from which it may be promoted."""
 
-MAX_TRIALS = 1_000_000
 MAX_NUMBER = 9_999_999  # of a trial, and trials of a study that was extended; some are refused
 MAX_RUNGS = 10
-MAX_ETA = 100
-MAX_BATCH = 10_000
 MAX_SEEDS = 10_000
-MAX_TOP = 1000
-MAX_KILLS = 1000
 TRIALS, CONFIRM, CONFIGS = "trials", "confirm", "configs"  # folders of a study
 PROPOSAL, CONFIRMED = "trial.json", "confirm.json"  # in the folder of a trial, and of a confirmation
 SETTINGS = re.compile(r"study\.([1-9][0-9]*)\.toml")
@@ -74,21 +70,30 @@ class Objective:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudySettings:
-    """The settings of a study, as of its newest settings file."""
+    """The settings of a study, as of its newest settings file; options of `hmx study new` derive from its fields."""
 
     revision: int = 1  # number of the settings file
     space: tuple[Parameter, ...]
     objective: Objective = Objective()
     trials: int  # trials to run, without those that are refused
     rungs: tuple[float, ...] = (1.0,)  # shares of a trial's run, rising, the last one 1
-    eta: int = 3  # one of so many trials is promoted to the next rung
+    eta: int = opt(3, "one of so many trials continues to the next rung", ge=2, le=100)
     sampler: Sampler = "quasi-random"
-    sampler_seed: int = 0
-    batch: int = 8  # trials proposed from the same results, in a synchronous study
-    synchronous: bool = False  # decide only when all results of a rung or batch are known
-    confirm_top: int = 0  # best trials that run again
-    confirm_seeds: int = 0  # on so many fresh seeds
-    max_kills: int = 3  # killed workers in a row, without progress, after which a trial fails; 0 for no bound
+    sampler_seed: int = opt(0, "seed of the sampler", ge=0, le=MAX_SEED)
+    batch: int = opt(
+        8, "with --synchronous: trials that tpe, cmaes or gp propose from the same results", "trials", ge=1, le=10_000
+    )
+    synchronous: bool = opt(
+        False, "decide only when all results of a rung or batch are known: equal studies then have equal files"
+    )
+    confirm_top: int = opt(0, "number of configurations to confirm", ge=0, le=1000)
+    confirm_seeds: int = opt(
+        0, "fresh seeds on which the best configurations run again; 0 for none", "seeds", ge=0, le=MAX_SEEDS
+    )
+    max_kills: int = opt(
+        3, "killed workers in a row, without progress of the trial, after which it fails; 0 for no bound, where "
+        "workers are often killed for other reasons", "workers", ge=0, le=1000,
+    )  # fmt: skip
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # of the packages that results depend on
 
 
