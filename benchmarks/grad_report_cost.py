@@ -35,9 +35,7 @@ from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.envs.registry import make_env
 from hmx.jobs.grad_training import MAX_LENGTH, PER_GROUP, request_of
 from hmx.reports.bench.measure import Work, time_in_turn
-from hmx.runs.loop import seed_state
-from hmx.runs.restoring import find
-from hmx.runs.session import open_session
+from hmx.runs.restoring import Run
 from hmx.stats.intervals import median
 
 EVERY = 50
@@ -163,9 +161,9 @@ def main() -> None:
 
     cfg, state = Config(run=RunConfig(), env=EnvConfig(), algo=AlgoConfig()), None
     if args.run:
-        source = find(args.run, "runs")
+        source = Run.find(args.run, "runs")
         cfg = source.cfg
-        state = seed_state(source.state(open_session(cfg), None)[0], 0, cfg.run.num_seeds)
+        state = source.agent(source.open()).state
     costs = Costs(cfg, args, state)
     update_s, report_s, first_s = costs.in_turn(args.rounds)
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {cfg.env.id}, {costs.num_params:,} parameters")

@@ -27,7 +27,6 @@ import numpy as np
 
 from hmx.algos.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
 from hmx.algos.search import make_search
-from hmx.config.schema import Config
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.observation import packed
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, PROGRAMS, Rules, State, bits
@@ -36,11 +35,9 @@ from hmx.envs.hackmatrix.rules.play import advance, legal_word_of, random_words
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.state import C, layer
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
-from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
-from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.restoring import restore_policy
-from hmx.runs.session import Session, open_session
+from hmx.runs.loop import eval_keys
+from hmx.runs.restoring import Run
+from hmx.runs.session import Session
 
 Edit = Callable[[State], State]
 RESOURCES = "8 credits and 8 energy"
@@ -218,12 +215,12 @@ def main() -> None:
     parser.add_argument("--search", type=int, help="simulations per decision; without, the policy alone")
     parser.add_argument("--only", choices=("grants", "games"))
     args = parser.parse_args()
-    paths = find_policy(args.run, args.root)
-    cfg: Config = read_config(paths)
+    run = Run.find(args.run, args.root)
+    cfg = run.cfg
     if cfg.env.id != "hackmatrix":
         raise SystemExit(f"{args.run} plays {cfg.env.id}, not hackmatrix")
-    session = open_session(cfg, paths)
-    agent = seed_state(restore_policy(session, paths).state, 0, cfg.run.num_seeds)
+    session = run.open()
+    agent = run.agent(session).state
     if args.search:
         policy = search_policy(session.algorithm, make_search(session.algorithm, session.env, cfg, args.search))
     else:

@@ -16,12 +16,10 @@ import numpy as np
 
 from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
 from hmx.algos.search import make_search
-from hmx.records.layout import find_policy
 from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
-from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.restoring import restore_policy
-from hmx.runs.session import open_session
+from hmx.runs.loop import eval_keys
+from hmx.runs.restoring import Run
 
 
 def main() -> None:
@@ -33,11 +31,11 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=64, help="all side by side")
     parser.add_argument("--set", action="append", default=[], help="change the configuration of the run")
     args = parser.parse_args()
-    paths = find_policy(args.run, args.root)
-    cfg = load(file=paths.folder, sets=args.set).config
-    session = open_session(cfg, paths)
+    run = Run.find(args.run, args.root)
+    run = run._replace(task=load(file=run.folder, sets=args.set))
+    cfg, session = run.cfg, run.open()
     clock = device_clock()
-    state = seed_state(restore_policy(session, paths).state, 0, cfg.run.num_seeds)
+    state = run.agent(session).state
     print(f"{'simulations':>11} {'return':>8} {'± se':>6} {'stage':>6} {'won':>6} {'by UNDO':>8} {'decisions/s':>12}")
     for simulations in args.simulations:
         policy = algorithm_policy(session.algorithm, greedy=True)

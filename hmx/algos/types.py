@@ -89,7 +89,7 @@ def keep_learned(before: Any, after: Any) -> Any:
 
 
 def split_actors(state: Any) -> Any:
-    """Stand for `hmx.algos.sharding.partitions` of the environment, which `hmx.algos.build.make_algorithm` fills in."""
+    """Stand for `hmx.algos.sharding.partitions` of the environment, which `hmx.own.algorithm` fills in."""
     raise NotImplementedError
 
 

@@ -18,8 +18,6 @@ from hmx.config.schema import Config
 from hmx.envs import registry
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
-from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import ENV_SECTIONS
 from hmx.registry.user_code import trusting
@@ -27,9 +25,8 @@ from hmx.reports.check_env import job as checking
 from hmx.reports.check_env.findings import CheckEnvFindings
 from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import check_agent, seed_state
-from hmx.runs.restoring import restore_policy
-from hmx.runs.session import open_session
+from hmx.runs.loop import check_agent
+from hmx.runs.restoring import Run
 from hmx.simulators.answers import Broken, truths
 from hmx.types import Array, Key
 
@@ -147,19 +144,16 @@ def load_agent(
     Raises:
         HmxError: there is no such run, agent or intact checkpoint, or code is not trusted.
     """
-    paths = find_policy(run, root)
-    config = read_config(paths)
-    check_agent(config.run, index)
+    source = Run.find(run, root)
+    check_agent(source.cfg.run, index)
     enable_cache()
     with trusting(trust):
-        session = open_session(config, paths)
-    restored = restore_policy(session, paths, checkpoint)
+        session = source.open()
+    restored, algorithm = source.agent(session, index, checkpoint), session.algorithm
     for text in restored.warnings:
         warnings.warn(text, stacklevel=2)
-    state, algorithm = seed_state(restored.state, index, config.run.num_seeds), session.algorithm
-    return TrainedAgent(
-        config, session.env, restored.update, algorithm, state, jax.jit(algorithm.act, static_argnums=6)
-    )
+    act = jax.jit(algorithm.act, static_argnums=6)
+    return TrainedAgent(source.cfg, session.env, restored.update, algorithm, restored.state, act)
 
 
 def make_env(env: EnvName = "hackmatrix", values: Mapping[str, object] | None = None) -> Env:

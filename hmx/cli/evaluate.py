@@ -10,7 +10,7 @@ from hmx.cli import completion
 from hmx.cli.options import Json, Quiet, Sets, argument, ask, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
-from hmx.registry.changes import parse
+from hmx.config.problem import parse_sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ def evaluate(
     from hmx.console.progress import progress
     from hmx.reports.summaries import evaluation
 
-    changes = parse(sets or ())
+    changes = parse_sets(sets or ())
     with progress(quiet) as report:
         from hmx.jobs.evaluate import evaluate as job
 

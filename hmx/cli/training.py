@@ -15,11 +15,11 @@ from rich.console import Console
 from hmx.cli.boundary import pasteable, say
 from hmx.cli.options import Typed
 from hmx.cli.output import write_result
+from hmx.config.problem import parse_sets
 from hmx.config.textfile import printable, quoted
 from hmx.console.panel import ConsoleSink, JsonSink
 from hmx.console.progress import ProgressLog
 from hmx.errors import HmxError, counted
-from hmx.registry.changes import parse
 from hmx.render.quantities import short
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
@@ -60,7 +60,7 @@ def resume_run(
         say("starting", f"resuming {quoted(str(run_name), 100)}")
     from hmx.jobs.resume import resume  # imports JAX, which takes seconds
 
-    wanted, command_line = {**parse(sets), **changes}, ["hmx", *sys.argv[1:]]
+    wanted, command_line = {**parse_sets(sets), **changes}, ["hmx", *sys.argv[1:]]
 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
         return resume(run_name, changes=wanted, sinks=sinks, command_line=command_line, group=group)
@@ -83,7 +83,7 @@ def fork_run(
         say("starting", f"forking {quoted(str(run_name), 100)}")
     from hmx.jobs.fork import fork  # imports JAX, which takes seconds
 
-    wanted, command_line = {**parse(sets), **changes}, ["hmx", *sys.argv[1:]]
+    wanted, command_line = {**parse_sets(sets), **changes}, ["hmx", *sys.argv[1:]]
 
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
         return fork(run_name, request, changes=wanted, sinks=sinks, command_line=command_line, group=group)
@@ -95,7 +95,7 @@ def dry_fork(run_name: Path, request: ForkRequest, *, changes: Typed, sets: Iter
     """Show the plan of `fork`."""
     from hmx.jobs.fork import plan
 
-    planned = plan(run_name, request, changes={**parse(sets), **changes})
+    planned = plan(run_name, request, changes={**parse_sets(sets), **changes})
     write_result(planned.to_json(), summaries.resumption(planned, planned.parent), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)
@@ -105,7 +105,7 @@ def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: boo
     """Show the plan of `resume`."""
     from hmx.jobs.resume import plan
 
-    planned = plan(run_name, changes={**parse(sets), **changes})
+    planned = plan(run_name, changes={**parse_sets(sets), **changes})
     write_result(planned.to_json(), summaries.resumption(planned), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)

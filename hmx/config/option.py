@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal, ParamSpec, get_args
 
-AlgorithmName = Literal["ppo", "gumbel", "dqn"]
+OnPolicyName = Literal["ppo", "gumbel"]
+AlgorithmName = Literal[OnPolicyName, "dqn"]
 ShapeRule = Literal["", "always", "from_schema_2", "if_not_default"]
 """Whether a key fixes the shapes or the meaning of a checkpoint's arrays, and so is in its shape digest: always, in
 checkpoints since schema 2, or where it is not at its default (for a key that is younger than some checkpoints)."""
 
 PPO: tuple[AlgorithmName, ...] = ("ppo",)
 GUMBEL: tuple[AlgorithmName, ...] = ("gumbel",)
-ON_POLICY = (*PPO, *GUMBEL)
+ON_POLICY: tuple[AlgorithmName, ...] = get_args(OnPolicyName)
 DQN: tuple[AlgorithmName, ...] = ("dqn",)
-REPORTED = (*PPO, *DQN)  # algorithms whose losses gradient reports know
 RUN_PANEL, CONFIG_PANEL, OUTPUT_PANEL = "Run", "Configuration", "Output"
 MAX_SEED = 2**31 - 1
 REQUIRED = object()  # the default of a field without one

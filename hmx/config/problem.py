@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -53,6 +53,20 @@ def split_set(text: str) -> dict[str, str] | Problem:
     near, given = nearest(key, FIELDS) or "algo.learning_rate", quoted(text) or '""'
     words = f"--set {given}: expected section.key=value"
     return Problem("syntax", (), words, fix(near, FIELDS[near].default))
+
+
+def parse_sets(sets: Iterable[str]) -> dict[str, str]:
+    """Return texts of the form `section.key=value` by key; the last one of a key wins.
+
+    Raises:
+        HmxError: a text without a key or `=`.
+    """
+    changes: dict[str, str] = {}
+    for found in map(split_set, sets):
+        if isinstance(found, Problem):
+            raise error([found])
+        changes |= found
+    return changes
 
 
 def line(problem: Problem, values: Mapping[str, str] | None = None, origins: Mapping[str, str] | None = None) -> str:

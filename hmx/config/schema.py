@@ -2,9 +2,20 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from hmx.config.option import DQN, GUMBEL, MAX_SEED, ON_POLICY, OUTPUT_PANEL, PPO, RUN_PANEL, opt, section
+from hmx.config.option import (
+    DQN,
+    GUMBEL,
+    MAX_SEED,
+    ON_POLICY,
+    OUTPUT_PANEL,
+    PPO,
+    RUN_PANEL,
+    AlgorithmName,
+    opt,
+    section,
+)
 
 Activation = Literal["relu", "tanh", "silu", "gelu"]
 Init = Literal["orthogonal", "lecun_uniform"]
@@ -21,7 +32,8 @@ ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
 GameRules = Literal["original", "designed"]
-NET_KINDS, ALGORITHMS = ("auto", "mlp", "cells", "cnn"), ("ppo", "gumbel", "dqn")
+NET_KINDS = ("auto", "mlp", "cells", "cnn")
+ALGORITHMS: tuple[str, ...] = get_args(AlgorithmName)
 ENV_IDS: tuple[str, ...] = (
     "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
     "pendulum", "cartpole", "cartpole-discrete",

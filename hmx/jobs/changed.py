@@ -6,46 +6,58 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from hmx.config import fields
+from hmx.config import codec, fields
 from hmx.config.coerce import show
-from hmx.config.schema import Config
+from hmx.config.problem import error
 from hmx.errors import HmxError
 from hmx.records.checkpoints import newest_intact, read_manifest
-from hmx.records.frozen import run_id_of
-from hmx.records.paths import RunPaths
-from hmx.registry.changes import FixedValues, apply
 from hmx.registry.check import known_problems
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import ACCEPT_FLAG, Permissions
 from hmx.runs import checkpoint
+from hmx.runs.restoring import Run
 from hmx.runs.session import Session, open_session
 
+_FORKS_TO = ("run.name", "run.root")  # where a fork is written
 _MOST_REPAIRS = 4  # values that are repaired one after the other
 
 
-def changed(cfg: Config, changes: Mapping[str, object], paths: RunPaths, forked: Path | None = None) -> Loaded:
-    """Return the configuration of a run with changes that its state allows, not checked yet.
+def changed(run: Run, changes: Mapping[str, object], forked: Path | None = None) -> Loaded:
+    """Return the task of a run with changes that its state allows, not checked yet.
 
     Args:
-        cfg: of the run.
+        run: whose configuration is changed.
         changes: new values by dotted key; text is read as on the command line.
-        paths: of the run.
-        forked: the checkpoint from which a new run continues, see `apply`.
+        forked: the checkpoint from which a new run continues. It has another name, and may have other options of the
+            user's environment or algorithm.
 
     Raises:
         HmxError: unknown keys, impossible values, or values that are fixed, each named, with a command that trains
             with the new values.
     """
-    try:
-        return apply(cfg, changes, forked is not None)
-    except FixedValues as fixed:
-        hint = other_run(cfg, fixed.values, paths, forked, fixed.may_fork)
-        raise HmxError(fixed.message, hint) from None
+    origins = {key: fields.FIELDS[key].flag or "--set" if key in fields.FIELDS else "--set" for key in changes}
+    values, problems = codec.resolve(changes, origins, text=True)
+    if problems:
+        raise error(problems)
+    new = run.changed(values).cfg
+    differing = codec.diff(run.cfg, new)
+    fixed = [key for key in differing if not _may_change(key, forked is not None)]
+    if fixed:
+        lines = [f"  {key}: {show(differing[key][0])} cannot become {show(differing[key][1])}" for key in fixed]
+        may_fork = forked is None and all(_may_change(key, fork=True) and key not in _FORKS_TO for key in fixed)
+        hint = other_run(run, {key: values[key] for key in differing}, forked, may_fork)
+        raise HmxError("\n".join(["what a run's state depends on is fixed for its life:", *lines]), hint)
+    return Loaded(new, origins)
 
 
-def other_run(
-    cfg: Config, values: Mapping[str, object], paths: RunPaths, forked: Path | None = None, may_fork: bool = False
-) -> str:
+def _may_change(key: str, fork: bool) -> bool:
+    if parts := fields.own_parts(key):
+        return fork and parts[0] != "net"
+    field = fields.FIELDS.get(key)
+    return field is None or field.may_change or (fork and key in _FORKS_TO)
+
+
+def other_run(run: Run, values: Mapping[str, object], forked: Path | None = None, may_fork: bool = False) -> str:
     """Return the command that comes closest to continuing a run with values that its state does not allow.
 
     It is a fork if the whole state fits, otherwise a new run, from the network of `forked` or of the run if that fits.
@@ -56,20 +68,18 @@ def other_run(
     """
     wanted = dict(values)
     for _ in range(_MOST_REPAIRS):
-        fixes = [problem.fixes[0] for problem in known_problems(fields.replace(cfg, wanted)) if problem.fixes]
+        fixes = [problem.fixes[0] for problem in known_problems(run.changed(wanted).cfg) if problem.fixes]
         wanted |= dict(fixes[:1])
-    session = open_session(fields.replace(cfg, wanted), paths)
-    newest = forked or newest_intact(paths.checkpoints, run_id_of(paths))[0]
+    session = open_session(run.changed(wanted).cfg, run.paths)
+    newest = forked or newest_intact(run.checkpoints, run.run_id)[0]
     differing = ["params/"] if newest is None else checkpoint.differences(read_manifest(newest), session.abstract)
     accept = [ACCEPT_FLAG] if Permissions.accept_change else []
     if may_fork and not differing:
-        return shlex.join(
-            ["hmx", "fork", str(paths.folder), *accept, *_sets(wanted), *_longer(session, newest, wanted)]
-        )
+        return shlex.join(["hmx", "fork", str(run.folder), *accept, *_sets(wanted), *_longer(session, newest, wanted)])
     other_meaning = any(field.shape and key in wanted and _of_network(key) for key, field in fields.FIELDS.items())
     fits = not other_meaning and "run.init_from" not in wanted and not any(map(_is_learned, differing))
-    network = ["--init-from", str(forked or paths.folder), *accept] if fits else []
-    return shlex.join(["hmx", "train", "--config", str(paths.folder), *network, *_sets(wanted)])
+    network = ["--init-from", str(forked or run.folder), *accept] if fits else []
+    return shlex.join(["hmx", "train", "--config", str(run.folder), *network, *_sets(wanted)])
 
 
 def _is_learned(difference: str) -> bool:

@@ -34,8 +34,6 @@ from hmx.errors import HmxError
 from hmx.jobs.changed import changed
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress, no_progress
 from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
-from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.environments import find_environment
@@ -44,7 +42,7 @@ from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_keys, seed_state
 from hmx.runs.lowered import LoweredPrograms, lowered_programs
-from hmx.runs.restoring import restore_policy
+from hmx.runs.restoring import Run
 from hmx.runs.session import Session, build_and_check, open_task
 from hmx.runs.signals import interruptible
 from hmx.stats import intervals as stats
@@ -125,10 +123,9 @@ def evaluate(
             hint = "hmx evaluate RUN, or hmx evaluate --policy random"
             raise HmxError("cannot evaluate: no run given, and only random needs none", hint)
         return _at_random(episodes, seed, changes or {}, trust, progress)
-    paths = find_policy(run, root)
-    old = read_config(paths)
+    found = Run.find(run, root)
     with trusting(trust):
-        task = changed(old, changes or {}, paths)
+        task = changed(found, changes or {})
         cfg = task.config
         if policies is None or "search" in policies:  # otherwise it would be compiled without need
             search = simulations_of(cfg, search)
@@ -136,8 +133,8 @@ def evaluate(
             policies = ("sampled", "greedy") if search is None else ("greedy", "search")
         _check(episodes, policies, search)
         warning = enable_cache()
-        session = open_task(task, paths)
-    restored = restore_policy(session, paths, checkpoint)
+        session = open_task(task, found.paths)
+    restored = found.policy(session, checkpoint)
     warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
@@ -147,7 +144,7 @@ def evaluate(
     for policy in policies:
         rows += play(restored.state, policy, seed, progress)
     return EvaluateResult(
-        run=paths.folder,
+        run=found.folder,
         env=cfg.env.id,
         checkpoint=restored.update,
         env_steps=restored.update * session.sizes.batch_size,
@@ -155,7 +152,7 @@ def evaluate(
         seed=seed,
         policies=tuple(rows),
         search=search,
-        changes={key: new for key, (_, new) in diff(old, cfg).items()},
+        changes={key: new for key, (_, new) in diff(found.cfg, cfg).items()},
         trained_with=unlike(cfg.reward, weights),
         warnings=tuple(warnings),
     )

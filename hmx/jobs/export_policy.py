@@ -22,16 +22,15 @@ from hmx.jobs.exported.contract import (
 from hmx.jobs.exported.formats import FORMATS
 from hmx.jobs.exported.program import make_program, policy_numbers
 from hmx.jobs.requests import PolicyRequest
-from hmx.records import frozen, meta
+from hmx.records import meta
 from hmx.records.atomic import check_new, write_bytes, write_text, writing
 from hmx.records.layout import check_own
 from hmx.records.paths import REPORTS
 from hmx.records.plain import JsonResult
 from hmx.rl.normaliser import RunningStats
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import check_agent, seed_state
-from hmx.runs.restoring import find
-from hmx.runs.session import open_session
+from hmx.runs.loop import check_agent
+from hmx.runs.restoring import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
             installed (exit code 2); no such run or no intact checkpoint (3); the file does not agree with the policy,
             so nothing is written (4).
     """
-    source = find(run)
+    source = Run.find(run)
     if output is None and source.paths:
         check_own(source.paths.reports, "--output")
     place = output or source.folder / (REPORTS if source.paths else "") / f"policy.{request.to}"
@@ -71,13 +70,13 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
     cfg = source.cfg
     check_agent(cfg.run, request.agent)
     enable_cache()
-    session = open_session(cfg)
-    state, update, warnings = source.state(session, request.checkpoint)
-    state = seed_state(state, request.agent, cfg.run.num_seeds)
+    session = source.open()
+    restored = source.agent(session, request.agent, request.checkpoint)
+    state, update = restored.state, restored.update
     program, stats = make_program(session, state), _policy_stats(session.env.spec, state.actors.obs_stats)
     origin = PolicyOrigin(
         run=source.folder.name,
-        run_id=frozen.run_id_of(source.paths) if source.paths else "",
+        run_id=source.run_id,
         agent=request.agent,
         update=update,
         config_digest=codec.digest(cfg),
@@ -103,7 +102,7 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
         inputs=tuple(port.name for port in program.inputs),
         outputs=tuple(port.name for port in program.outputs),
         agreement=agreement,
-        warnings=tuple(warnings),
+        warnings=tuple(restored.warnings),
     )
 
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hmx.config import codec, fields
 from hmx.config.coerce import show_all
@@ -18,7 +18,7 @@ from hmx.config.problem import error
 from hmx.errors import HmxError
 from hmx.jobs.changed import changed, other_run
 from hmx.jobs.requests import ForkRequest
-from hmx.jobs.resume import ResumePlan, open_to_train, schedule_notes
+from hmx.jobs.resume import Continued, ResumePlan, continued, open_to_train
 from hmx.jobs.train import TrainResult, new_meta, run_session, worker_result, write_run
 from hmx.jobs.worker import check_same_config
 from hmx.records import frozen, jsonl, layout, reference_file
@@ -30,11 +30,10 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta, Resume
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.runs import checkpoint
-from hmx.runs import reference as references
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.devices import device_name
-from hmx.runs.restoring import Restored, choose, restore_chosen
+from hmx.runs.restoring import Run, choose, restore_chosen
 from hmx.runs.session import Session
 from hmx.runs.sinks import Sink
 from hmx.runs.training import Training, add_copies, make_sinks
@@ -47,15 +46,6 @@ class ForkPlan(ResumePlan):
     """The plan of a fork; `run` is the new run, and nothing of it has been written."""
 
     parent: Path
-
-
-class _Opened(NamedTuple):
-    parent: RunPaths
-    history: tuple[Resume, ...]  # of the parent until the checkpoint
-    session: Session
-    restored: Restored
-    changes: dict[str, tuple[object, object]]  # dotted key -> (value of the parent, value of the fork)
-    warnings: tuple[str, ...]
 
 
 def fork(
@@ -94,12 +84,13 @@ def fork(
         enable_cache()
         return worker_result(group)
     warning = enable_cache()  # before the programs in it are used
-    opened = _open(find_run(run, root), request, changes or {})
+    parent = find_run(run, root)
+    opened = _open(parent, request, changes or {})
     cfg, restored = opened.session.cfg, opened.restored
-    paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(opened.parent))
+    paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(parent))
     with RunLock(paths):
         with _deleted_on_failure(paths), writing("the run folder", paths.folder):
-            session, meta = _create(opened, paths, command_line)
+            session, meta = _create(opened, parent, paths, command_line)
         sink_group = make_sinks(session.cfg.run, paths, sinks)
         for text in (warning, *meta.resumes[-1].notes, *opened.warnings):
             if text:
@@ -116,12 +107,13 @@ def plan(
     root: str | Path = DEFAULT_ROOT,
 ) -> ForkPlan:
     """Return the plan of `fork`; read the checkpoint and write nothing."""
-    opened = _open(find_run(run, root), request, changes or {})
+    parent = find_run(run, root)
+    opened = _open(parent, request, changes or {})
     cfg, sizes = opened.session.cfg, opened.session.sizes
-    name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(opened.parent))
+    name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(parent))
     return ForkPlan(
         run=Path(cfg.run.root) / name,
-        parent=opened.parent.folder,
+        parent=parent.folder,
         update=opened.restored.update,
         total_updates=sizes.num_updates,
         env_steps=opened.restored.update * sizes.batch_size,
@@ -137,35 +129,35 @@ def _stem(parent: RunPaths) -> str:
     return f"{clean_run_name(parent.name)}-fork"
 
 
-def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object]) -> _Opened:
+def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object]) -> Continued:
     layout.check_new_name(parent.root, request.name)
-    newest = frozen.read_config(parent)
+    newest = Run.of(parent)
     chosen = choose(parent, request.at)
-    known = frozen.known_meta(parent)
-    resumes = known.resumes if known is not None else ()
-    later = _changed_later(resumes, chosen.manifest.update)
-    old = fields.replace(newest, later)
-    task = changed(old, changes, parent, forked=chosen.path)
+    later = _changed_later(_resumes(parent), chosen.manifest.update)
+    run = newest.changed(later)
+    task = changed(run, changes, chosen.path)
     place = {"run.root": str(parent.root), "run.name": request.name}
     session = open_to_train(task.changed(place), parent)
     try:
-        restored = restore_chosen(session, parent, chosen, codec.shape_digest(old, chosen.manifest.schema))
+        restored = restore_chosen(session, parent, chosen, codec.shape_digest(run.cfg, chosen.manifest.schema))
     except checkpoint.DoesNotFit as problem:
-        values = {key: new for key, (_, new) in codec.diff(old, task.config).items()}
-        raise HmxError(problem.message, other_run(old, values, parent, chosen.path)) from None
-    restored = restored._replace(state=references.attached(session, parent, restored.state))
-    differences = codec.diff(old, session.cfg)
-    differences = {key: pair for key, pair in differences.items() if key not in place}
+        values = {key: new for key, (_, new) in codec.diff(run.cfg, task.config).items()}
+        raise HmxError(problem.message, other_run(run, values, chosen.path)) from None
     update, sizes = restored.update, session.sizes
     if update >= sizes.num_updates:
         message = f"cannot fork {parent.name} at update {update:,}: it ends there"
         hint = f"train longer: --steps {2 * update * sizes.batch_size}; or fork an earlier checkpoint: --at UPDATE"
         raise HmxError(message, hint)
-    warnings = [*restored.warnings, *schedule_notes(session.task, differences)]
-    if later:
-        warnings.append(f"the run was changed after update {update:,}; the fork keeps {show_all(later)}")
-    history = tuple(resume for resume in resumes if resume.update <= update)
-    return _Opened(parent, history, session, restored, differences, tuple(warnings))
+    opened = continued(run.changed(place), session, restored)
+    if not later:
+        return opened
+    kept = f"the run was changed after update {update:,}; the fork keeps {show_all(later)}"
+    return opened._replace(warnings=(*opened.warnings, kept))
+
+
+def _resumes(parent: RunPaths) -> tuple[Resume, ...]:
+    known = frozen.known_meta(parent)
+    return known.resumes if known is not None else ()
 
 
 def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, Any]:
@@ -184,13 +176,14 @@ def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, Any]:
     return values
 
 
-def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tuple[Session, Meta]:
+def _create(opened: Continued, source: RunPaths, paths: RunPaths, command_line: Sequence[str]) -> tuple[Session, Meta]:
     """Write the new run as if it had been interrupted at the checkpoint; its run.toml and meta.json come last."""
     session = opened.session.changed({"run.name": paths.name})
     update, manifest = opened.restored.update, opened.restored.manifest
-    parent = {"name": opened.parent.name, "run_id": manifest.run_id or frozen.run_id_of(opened.parent)}
-    meta = dataclasses.replace(new_meta(session, command_line), resumes=opened.history)
-    notes = _copy_records(opened, paths, parent["run_id"], meta.run_id)
+    parent = {"name": source.name, "run_id": manifest.run_id or frozen.run_id_of(source)}
+    history = tuple(resume for resume in _resumes(source) if resume.update <= update)
+    meta = dataclasses.replace(new_meta(session, command_line), resumes=history)
+    notes = _copy_records(source.metrics, paths, update, parent["run_id"], meta.run_id)
     meta = metas.resumed(meta, update, command_line, opened.changes, notes=notes, parent=parent)
     env_steps = update * session.sizes.batch_size
     text = metas.with_history(codec.to_toml(session.cfg), meta.resumes)
@@ -207,14 +200,13 @@ def _create(opened: _Opened, paths: RunPaths, command_line: Sequence[str]) -> tu
     saved = checkpoint.snapshot(opened.restored.state)
     checkpoint.write(paths.checkpoints, saved, update, None, info, add_files=copies)
     if session.cfg.ppo.ref:
-        reference_file.copy(opened.parent.reference, paths.reference, meta.run_id)
+        reference_file.copy(source.reference, paths.reference, meta.run_id)
     write_run(session, paths, meta)
     return session, meta
 
 
-def _copy_records(opened: _Opened, paths: RunPaths, run_id: str, new_id: str) -> list[str]:
+def _copy_records(source: Path, paths: RunPaths, update: int, run_id: str, new_id: str) -> list[str]:
     """Copy the records up to the checkpoint; return what is missing of them."""
-    source, update = opened.parent.metrics, opened.restored.update
     try:
         damaged = jsonl.adopt(source, paths.metrics, update, run_id, new_id)
     except OSError as problem:

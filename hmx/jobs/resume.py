@@ -22,7 +22,7 @@ from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import NewerSchema
 from hmx.records.atomic import writing
-from hmx.records.frozen import copy_of, meta_fault, read_config
+from hmx.records.frozen import copy_of, meta_fault
 from hmx.records.layout import find_run
 from hmx.records.lock import RunLock
 from hmx.records.lock import holding as lock_of
@@ -40,7 +40,7 @@ from hmx.runs.devices import device_name
 from hmx.runs.event_files import check_installed
 from hmx.runs.memory import placed
 from hmx.runs.programs import Programs
-from hmx.runs.restoring import Restored, restore
+from hmx.runs.restoring import Restored, Run, restore
 from hmx.runs.session import Session, open_task
 from hmx.runs.sinks import Sink
 from hmx.runs.training import Training, make_sinks
@@ -67,11 +67,13 @@ class ResumePlan(JsonResult):
         return {**super().to_json(), "config": plain(codec.to_dict(self.config))}
 
 
-class _Opened(NamedTuple):
-    paths: RunPaths
-    session: Session
+class Continued(NamedTuple):
+    """A run that continues from a checkpoint: nothing has been computed or written."""
+
+    run: Run  # as it was at the checkpoint
+    session: Session  # with the changes
     restored: Restored
-    changes: dict[str, tuple[object, object]]
+    changes: dict[str, tuple[object, object]]  # dotted key -> (old, new)
     warnings: tuple[str, ...]
 
 
@@ -124,7 +126,7 @@ def resume_locked(
     warning = enable_cache()  # before the programs in it are used
     opened = _open(paths, changes, programs)
     with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
-        meta, notes = _prepare(opened, command_line, [lock.note] if lock.note else [])
+        meta, notes = _prepare(opened, paths, command_line, [lock.note] if lock.note else [])
     sink_group = make_sinks(opened.session.cfg.run, paths, sinks)
     for text in (warning, *notes, *opened.warnings):
         if text:
@@ -133,9 +135,11 @@ def resume_locked(
     return run_session(training, lambda: restored.state, restored.update, until=until, episodes=restored.episodes)
 
 
-def _prepare(opened: _Opened, command_line: Sequence[str], notes: list[str]) -> tuple[Meta, list[str]]:
+def _prepare(
+    opened: Continued, paths: RunPaths, command_line: Sequence[str], notes: list[str]
+) -> tuple[Meta, list[str]]:
     """Restore the run folder to its checkpoint, and record all changes, findings and repairs."""
-    paths, cfg, restored = opened.paths, opened.session.cfg, opened.restored
+    cfg, restored = opened.session.cfg, opened.restored
     fits = _metrics_fit(paths, restored)  # before anything is changed, since it may refuse
     old, found = _meta(paths)
     if restored.missing is not None:
@@ -186,7 +190,7 @@ def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> Res
     holding = lock_of(paths)
     in_use = f"{paths.folder} is in use: resume would refuse" if holding.state == "held" else ""
     return ResumePlan(
-        run=opened.paths.folder,
+        run=paths.folder,
         update=opened.restored.update,
         total_updates=opened.session.sizes.num_updates,
         env_steps=opened.restored.update * opened.session.sizes.batch_size,
@@ -208,15 +212,14 @@ def open_to_train(task: Loaded, paths: RunPaths, programs: Programs | None = Non
     return session
 
 
-def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | None = None) -> _Opened:
-    old = read_config(paths)
-    session = open_to_train(changed(old, changes, paths), paths, programs)
-    cfg = session.cfg
+def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | None = None) -> Continued:
+    run = Run.of(paths)
+    session = open_to_train(changed(run, changes), paths, programs)
     try:
         restored = restore(session, paths)
     except DoesNotFit as problem:  # for example with a file of the environment that has changed
-        raise HmxError(problem.message, other_run(cfg, {}, paths), problem.exit_code) from None
-    restored = restored._replace(state=references.attached(session, paths, restored.state))
+        hint = other_run(run._replace(task=session.task), {})
+        raise HmxError(problem.message, hint, problem.exit_code) from None
     meta = metas.find(paths.meta)  # damaged meta data will be replaced
     # A run killed between its last checkpoint and its evaluation still needs the evaluation.
     complete = meta is not None and meta.state == "finished"
@@ -224,9 +227,15 @@ def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | N
         steps = restored.update * session.sizes.batch_size
         message = f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates"
         raise HmxError(message, f"to extend it: hmx resume {paths.argument} --steps {2 * steps}")
-    differences = codec.diff(old, cfg)
-    warnings = restored.warnings + schedule_notes(session.task, differences)
-    return _Opened(paths, session, restored, differences, tuple(warnings))
+    return continued(run, session, restored)
+
+
+def continued(run: Run, session: Session, restored: Restored) -> Continued:
+    """Return a run that continues from a checkpoint, with its reference policy if it has one."""
+    restored = restored._replace(state=references.attached(session, run.paths, restored.state))
+    differences = codec.diff(run.cfg, session.cfg)
+    notes = schedule_notes(session.task, differences)
+    return Continued(run, session, restored, differences, (*restored.warnings, *notes))
 
 
 def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:

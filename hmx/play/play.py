@@ -20,13 +20,11 @@ from hmx.play.scenario import read_scenario
 from hmx.play.screen import PROGRAM_KEYS, draw, explain
 from hmx.play.simulator import Simulator
 from hmx.play.watch import Warn, agent_policy, ignore, restored_state
-from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
 from hmx.registry.environments import features_of
 from hmx.reports.review.job import judge_of
 from hmx.reports.review.request import ReviewRequest
 from hmx.runs.compilation import enable_cache
-from hmx.runs.session import open_session
+from hmx.runs.restoring import Run
 from hmx.runs.signals import interruptible
 
 MENU = {FIRST_PROGRAM + number: key for number, key in enumerate(PROGRAM_KEYS)}
@@ -57,18 +55,18 @@ def open_game(
         what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
         raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
     position = None if scenario is None else read_scenario(scenario)
-    paths = None if advise is None else find_policy(advise)
-    cfg = Config() if paths is None else read_config(paths)
+    run = None if advise is None else Run.find(advise)
+    cfg = Config() if run is None else run.cfg
     if "board" not in features_of(cfg.env):
         raise HmxError(f"cannot take advice from {advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
     enable_cache()
     env = dataclasses.replace(cfg.env, max_steps=0)
 
     def begin() -> tuple[Simulator, Advisor | None]:
-        if paths is None:
+        if run is None:
             return Simulator(env, cfg.reward, seed=seed, position=position), None
-        session = open_session(cfg, paths)
-        state = restored_state(session, paths, checkpoint, warn)
+        session = run.open()
+        state = restored_state(run, session, checkpoint, warn)
         policy = agent_policy(session, state, False, search)
         game = Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
         advise = make_advisor(judge_of(session, state, ReviewRequest()))

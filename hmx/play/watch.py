@@ -27,15 +27,11 @@ from hmx.play.scenario import read_scenario
 from hmx.play.screen import draw, explain, summary, view
 from hmx.play.simulator import Simulator
 from hmx.play.spectator import HostedStage, Spectator
-from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
-from hmx.records.paths import RunPaths
 from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
 from hmx.runs.hosted_play import open_pool
-from hmx.runs.loop import seed_state
-from hmx.runs.restoring import restore_policy
-from hmx.runs.session import Session, open_session
+from hmx.runs.restoring import Run
+from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
 from hmx.simulators.branches import naming_failures
 from hmx.simulators.pool import SimulatorFailed
@@ -78,8 +74,8 @@ def watch(
         raise HmxError(f"cannot watch: {why}", "hmx watch RUN, or hmx watch --random --env ID")
     position = None if scenario is None else read_scenario(scenario)
     enable_cache()
-    paths = None if run is None else find_policy(run)
-    cfg = Config(env=env or EnvConfig()) if paths is None else read_config(paths)
+    source = None if run is None else Run.find(run)
+    cfg = Config(env=env or EnvConfig()) if source is None else source.cfg
     if search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
     has_board = "board" in features_of(cfg.env)
@@ -90,15 +86,15 @@ def watch(
 
     def open_game() -> Simulator | Spectator:
         programs = None
-        if random or paths is None:
+        if random or source is None:
             made = make_env(cfg.env, cfg.reward)
             kind = {"action_dim": made.spec.action_dim, "parts": made.spec.action_parts}
             policy = FramePolicy(jax.jit(partial(decide_at_random, **kind)))  # type: ignore[arg-type]
         else:
-            session = open_session(cfg, paths)
+            session = source.open()
             if search is not None:
                 session = session._replace(env=playable(session.env, "a search"))
-            state = restored_state(session, paths, checkpoint, warn)
+            state = restored_state(source, session, checkpoint, warn)
             made, policy = session.env, agent_policy(session, state, greedy, search)
             programs = None if session.lowered is None else session.lowered.part("game")
         if has_board:
@@ -138,12 +134,12 @@ def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitSt
                 yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
 
 
-def restored_state(session: Session, paths: RunPaths, checkpoint: int | None, warn: Warn) -> TrainState:
+def restored_state(run: Run, session: Session, checkpoint: int | None, warn: Warn) -> TrainState:
     """Return the state of the first agent of a run."""
-    restored = restore_policy(session, paths, checkpoint)
+    restored = run.agent(session, 0, checkpoint)
     for text in restored.warnings:
         warn(text)
-    return seed_state(restored.state, 0, session.cfg.run.num_seeds)
+    return restored.state
 
 
 def agent_policy(session: Session, state: TrainState, greedy: bool, search: int | None) -> FramePolicy:

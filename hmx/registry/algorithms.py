@@ -40,21 +40,14 @@ class Aspect(NamedTuple):
     confidence: str = ""  # of that rating
 
 
-class Scaled(NamedTuple):
-    """A configuration whose sizes were fitted to each other, and one line for each change."""
-
-    config: Config
-    changes: list[str]
-
-
 def no_aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
     """Describe no aspect."""
     return ()
 
 
-def not_scaled(cfg: Config, origins: Mapping[str, str] | None) -> Scaled:
+def not_scaled(cfg: Config, origins: Mapping[str, str]) -> tuple[Config, list[str]]:
     """Leave a configuration as it is."""
-    return Scaled(cfg, [])
+    return cfg, []
 
 
 def no_search(cfg: Config) -> int | None:
@@ -79,8 +72,8 @@ class AlgorithmEntry(NamedTuple):
     warn: Callable[[Config], Iterator[Problem]]
     """What will run, but perhaps not as intended; the configuration has no problems."""
     aspects: Callable[[Config, Sizes | None], tuple[Aspect, ...]] = no_aspects
-    scale: Callable[[Config, Mapping[str, str] | None], Scaled] = not_scaled
-    """Fit sizes to the batch, if the configuration asks for it; the mapping holds the origin of each value."""
+    scale: Callable[[Config, Mapping[str, str]], tuple[Config, list[str]]] = not_scaled
+    """`(configuration, origin of each value) -> (configuration with sizes fitted to the batch, a line per change)`."""
     evaluated_by: Policy = "sampled"  # the policy that its runs are judged by
     simulations: Callable[[Config], int | None] = no_search  # per decision where it plays by search
     linear: tuple[str, ...] = ()  # hyperparameters without a schedule of their own that change linearly over the run

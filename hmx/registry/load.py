@@ -132,23 +132,10 @@ def load(
     typed = {key: value for key, value in (flags or {}).items() if value is not None}
     layers.add(typed, {key: FIELDS[key].flag or "--set" for key in typed}, text=True)
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
-    cfg = replace(Config(), layers.values)
-    entry = find_environment(cfg.env.id)
-    if entry and entry.num_agents > 1 and layers.origins["env.num_agents"] == DEFAULT:
-        layers.origins["env.num_agents"] = "env.id"  # which fixes it
-        cfg = replace(cfg, {"env.num_agents": entry.num_agents})
-    if cfg.env.num_workers and cfg.env.envs_per_worker and layers.origins["env.num_envs"] == DEFAULT:
-        layers.origins["env.num_envs"] = "env.num_workers x env.envs_per_worker"
-        cfg = replace(cfg, {"env.num_envs": cfg.env.num_workers * cfg.env.envs_per_worker})
-    if preset is None and file is None and is_small(cfg.env.id):
-        fitting = {**small_task_sizes(cfg.run.total_steps, find_algorithm(cfg.algo.name).replays)}
-        fitting |= entry.defaults if entry else {}
-        chosen = {key: size for key, size in fitting.items() if layers.origins[key] == DEFAULT}
-        layers.origins.update(dict.fromkeys(chosen, SMALL_TASK))
-        cfg = replace(cfg, chosen)
+    cfg = _with_defaults(layers, preset is not None or file is not None)
     sizes = known_sizes(cfg.env) if check else None
     unfit = layers.problems
-    if check and (entry or unfit or not exists(cfg.env.id)):
+    if check and (find_environment(cfg.env.id) or unfit or not exists(cfg.env.id)):
         bad = {key for problem in unfit for key in problem.keys}
         fitted = bind(Loaded(cfg, layers.origins)).config
         broken = [problem for problem in problems(fitted, sizes) if not bad.intersection(problem.keys)]
@@ -159,6 +146,28 @@ def load(
     if unfit:
         raise error_of(unfit, values_of(cfg), layers.origins)
     return Loaded(cfg, layers.origins, sizes)
+
+
+def _with_defaults(layers: _Layers, named: bool) -> Config:
+    """Return the configuration of all layers, with defaults that follow from the environment and from other values.
+
+    `named` says whether it begins with a preset or a file, which have sizes that small tasks would replace.
+    """
+    cfg = replace(Config(), layers.values)
+    entry = find_environment(cfg.env.id)
+    if entry and entry.num_agents > 1 and layers.origins["env.num_agents"] == DEFAULT:
+        layers.origins["env.num_agents"] = "env.id"  # which fixes it
+        cfg = replace(cfg, {"env.num_agents": entry.num_agents})
+    if cfg.env.num_workers and cfg.env.envs_per_worker and layers.origins["env.num_envs"] == DEFAULT:
+        layers.origins["env.num_envs"] = "env.num_workers x env.envs_per_worker"
+        cfg = replace(cfg, {"env.num_envs": cfg.env.num_workers * cfg.env.envs_per_worker})
+    if not named and is_small(cfg.env.id):
+        fitting = {**small_task_sizes(cfg.run.total_steps, find_algorithm(cfg.algo.name).replays)}
+        fitting |= entry.defaults if entry else {}
+        chosen = {key: size for key, size in fitting.items() if layers.origins[key] == DEFAULT}
+        layers.origins.update(dict.fromkeys(chosen, SMALL_TASK))
+        cfg = replace(cfg, chosen)
+    return cfg
 
 
 def read_file(file: Path) -> codec.Parsed:

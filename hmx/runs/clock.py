@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from hmx.config.files import retrying
 from hmx.records import jsonl
-
-
-class Moment(NamedTuple):
-    """One moment of a run."""
-
-    elapsed: float  # seconds of training, over all resumptions
-    wall_time: float  # seconds since 1970
 
 
 class RunClock:
@@ -36,12 +28,12 @@ class RunClock:
             records = retrying(metrics, lambda: jsonl.tail(metrics))
         except OSError:
             records = []
-        return cls(*(max((_number(r.get(name)) for r in records), default=0.0) for name in Moment._fields))
+        return cls(*(max((_number(r.get(name)) for r in records), default=0.0) for name in ("elapsed", "wall_time")))
 
-    def now(self) -> Moment:
-        """Return the present moment."""
+    def now(self) -> dict[str, float]:
+        """Return `elapsed`, the seconds of training over all resumptions, and `wall_time`, the seconds since 1970."""
         seconds = time.monotonic() - self._start
-        return Moment(self._elapsed + seconds, self._wall_time + seconds)
+        return {"elapsed": self._elapsed + seconds, "wall_time": self._wall_time + seconds}
 
 
 def _number(value: object) -> float:

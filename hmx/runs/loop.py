@@ -339,7 +339,7 @@ class Loop:
     def _records(self, values: Values, done: int, n: int, elapsed: float, cpu: float) -> list[Record]:
         """Return one record per update and seed, for the `n` updates after `done`, which took so many seconds."""
         steps = n * self.steps_per_update * self.chunk.num_seeds
-        now = self.clock.now()._asdict()
+        now = self.clock.now()
         return [
             {
                 "update": update,

@@ -1,10 +1,11 @@
-"""Find checkpoints, by run or by path, and restore the newest intact one that fits its configuration."""
+"""Find a run by its name or path, open it, and restore its newest intact checkpoint that fits its configuration."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hmx.algos.types import TrainState
 from hmx.config import codec
@@ -15,10 +16,11 @@ from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
 from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import CHECKPOINTS, CONFIG, DEFAULT_ROOT, RunPaths
-from hmx.registry.load import load
+from hmx.registry.load import Loaded, load
 from hmx.runs import checkpoint, weights
 from hmx.runs.checkpoint import migrate
-from hmx.runs.session import Session
+from hmx.runs.loop import seed_state
+from hmx.runs.session import Session, open_task
 from hmx.simulators import journal
 from hmx.simulators.journal import SavedEpisodes
 
@@ -96,18 +98,6 @@ def restore_chosen(session: Session, paths: RunPaths, chosen: ChosenCheckpoint, 
     return Restored(state, int(chosen.path.name), chosen.damaged, chosen.manifest, chosen.missing, episodes)
 
 
-def restore_policy(session: Session, paths: RunPaths, update: int | None = None) -> Restored:
-    """Restore a state to play with: as `restore` does, or from an exported policy in a folder without checkpoints.
-
-    An exported policy fills only the parts that acting needs: all other parts of the state are 0. Errors are those of
-    `restore`.
-    """
-    if update is not None or paths.checkpoints.exists() or not paths.weights.is_file():
-        return restore(session, paths, update)
-    state, made_at = weights.read(session, paths.weights)
-    return Restored(state, made_at, (), Manifest(update=made_at))
-
-
 def _missing(paths: RunPaths, used: int, broken: dict[Path, list[str]]) -> int | None:
     known = frozen.known_meta(paths)
     if known is None or known.update <= used or any(int(path.name) >= known.update for path in broken):
@@ -154,13 +144,51 @@ def _check_configuration(session: Session, shape_digest: str, paths: RunPaths, m
     raise HmxError(message, "restore the old run.toml; a new configuration needs a new run", ExitCode.ARTEFACT)
 
 
-class Source(NamedTuple):
-    """Checkpoints with their configuration; `paths` is None for checkpoints outside a run folder."""
+class Run(NamedTuple):
+    """A run, or checkpoints outside a run folder: its task, and what its checkpoints contain."""
 
-    cfg: Config
+    task: Loaded
     folder: Path  # of the run, or of the checkpoints
-    paths: RunPaths | None
-    update: int | None  # of the checkpoint that the path leads to
+    paths: RunPaths | None  # None for checkpoints outside a run folder
+    update: int | None = None  # of the checkpoint that its path leads to
+
+    @classmethod
+    def find(cls, path: str | Path, root: str | Path = DEFAULT_ROOT) -> Run:
+        """Find the run of a name, or the run or the checkpoints at a path.
+
+        Raises:
+            HmxError: there are no checkpoints (exit code 3), or its configuration cannot be read.
+        """
+        given = Path(path).expanduser()
+        if not _is_run(given) and given.is_dir():
+            folder = given.resolve()
+            if _is_checkpoint(folder) and folder.name.isdigit():
+                return _of_checkpoints(folder.parent, folder)
+            if _is_checkpoint(folder):  # a copy under another name
+                return cls(_configuration(folder), folder, None, records.read_manifest(folder).update)
+            if records.listing(folder):
+                return _of_checkpoints(folder, None)
+        return cls.of(find_policy(path, root))
+
+    @classmethod
+    def of(cls, paths: RunPaths) -> Run:
+        """Return the run in a folder; an HmxError if its configuration cannot be read."""
+        return cls(Loaded(frozen.read_config(paths)), paths.folder, paths)
+
+    @property
+    def cfg(self) -> Config:
+        """Return its configuration."""
+        return self.task.config
+
+    @property
+    def name(self) -> str:
+        """Return its name, or that of the folder of checkpoints."""
+        return self.folder.name if self.paths is None else self.paths.name
+
+    @property
+    def run_id(self) -> str:
+        """Return its id; "" if it is not known."""
+        return frozen.run_id_of(self.paths) if self.paths else ""
 
     @property
     def checkpoints(self) -> Path:
@@ -173,39 +201,38 @@ class Source(NamedTuple):
             return [self.update]
         return [int(path.name) for path in records.complete(self.checkpoints)]
 
-    def state(self, session: Session, update: int | None) -> tuple[TrainState, int, list[str]]:
-        """Restore a state; return it with its update and with warnings about newer checkpoints that cannot be used.
+    def changed(self, values: Mapping[str, Any]) -> Run:
+        """Return the run with other values of its configuration by dotted key."""
+        return self._replace(task=self.task.changed(values))
+
+    def open(self) -> Session:
+        """Build its environment and algorithm, see `open_task`."""
+        return open_task(self.task, self.paths)
+
+    def agent(self, session: Session, index: int = 0, update: int | None = None) -> Restored:
+        """Restore the state of one agent to play with; see `policy`."""
+        restored = self.policy(session, update)
+        return restored._replace(state=seed_state(restored.state, index, self.cfg.run.num_seeds))
+
+    def policy(self, session: Session, update: int | None = None) -> Restored:
+        """Restore a state to play with: that of a checkpoint, or an exported policy in a folder without checkpoints.
+
+        An exported policy fills only the parts that acting needs: all other parts of the state are 0.
 
         Raises:
             HmxError: there is none, it is damaged, or it is of another configuration (exit code 3).
         """
         wanted = self.update if update is None else update
-        if self.paths is not None:
-            restored = restore_policy(session, self.paths, wanted)
-            return restored.state, restored.update, restored.warnings
-        if wanted is not None and wanted == self.update and _is_checkpoint(self.folder):
-            return checkpoint.restore(records.checked(self.folder), session.abstract), wanted, []
-        path = _pick(self.folder, wanted)
-        return checkpoint.restore(path, session.abstract), int(path.name), []
-
-
-def find(path: str | Path, root: str | Path = DEFAULT_ROOT) -> Source:
-    """Find the checkpoints at a path, or of a run given by name.
-
-    Raises:
-        HmxError: there are no checkpoints (exit code 3), or its configuration cannot be read.
-    """
-    given = Path(path).expanduser()
-    if not _is_run(given) and given.is_dir():
-        folder = given.resolve()
-        if _is_checkpoint(folder) and folder.name.isdigit():
-            return _source(folder.parent, folder)
-        if _is_checkpoint(folder):  # a copy under another name
-            return Source(_configuration(folder), folder, None, records.read_manifest(folder).update)
-        if records.listing(folder):
-            return _source(folder, None)
-    paths = find_policy(path, root)
-    return Source(frozen.read_config(paths), paths.folder, paths, None)
+        paths = self.paths
+        if paths is None:
+            own = wanted is not None and wanted == self.update and _is_checkpoint(self.folder)
+            path = records.checked(self.folder) if own else _pick(self.folder, wanted)
+            manifest = records.read_manifest(path)
+            return Restored(checkpoint.restore(path, session.abstract), manifest.update, (), manifest)
+        if wanted is not None or paths.checkpoints.exists() or not paths.weights.is_file():
+            return restore(session, paths, wanted)
+        state, made_at = weights.read(session, paths.weights)
+        return Restored(state, made_at, (), Manifest(update=made_at))
 
 
 def _is_run(folder: Path) -> bool:
@@ -216,22 +243,21 @@ def _is_checkpoint(folder: Path) -> bool:
     return (folder / records.MANIFEST).is_file()
 
 
-def _source(folder: Path, chosen: Path | None) -> Source:
+def _of_checkpoints(folder: Path, chosen: Path | None) -> Run:
     """Return the checkpoints in a folder with the configuration of their run, or else the one that they contain."""
     update = int(chosen.name) if chosen else None
     if folder.name == CHECKPOINTS and _is_run(folder.parent):
-        paths = find_run(folder.parent)
-        return Source(frozen.read_config(paths), paths.folder, paths, update)
-    return Source(_configuration(chosen or _pick(folder, None)), folder, None, update)
+        return Run.of(find_run(folder.parent))._replace(update=update)
+    return Run(_configuration(chosen or _pick(folder, None)), folder, None, update)
 
 
-def _configuration(folder: Path) -> Config:
+def _configuration(folder: Path) -> Loaded:
     """Return the configuration that a checkpoint contains."""
     copy = folder / CONFIG
     if not copy.is_file():
         message = f"checkpoint {folder} contains no {CONFIG}"
         raise HmxError(message, "give the folder of its run", ExitCode.ARTEFACT)
-    return load(file=copy, environ={}, check=False).config
+    return load(file=copy, environ={}, check=False)
 
 
 def _pick(folder: Path, update: int | None) -> Path:

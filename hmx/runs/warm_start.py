@@ -16,8 +16,8 @@ from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError, counted
 from hmx.runs import weights
 from hmx.runs.checkpoint import has_reference
-from hmx.runs.restoring import find
-from hmx.runs.session import Session, open_session
+from hmx.runs.restoring import Run
+from hmx.runs.session import Session
 
 Changes = Mapping[str, tuple[object, object]]
 Learned = dict[str, Any]
@@ -69,14 +69,14 @@ def read_reference(session: Session) -> tuple[Session, Learned, list[str]]:
 def _read(session: Session, use: _Use) -> tuple[Session, Learned, list[str]]:
     cfg = session.cfg
     name = str(fields.get(cfg, use.key))
-    source = find(name, cfg.run.root)
-    other = open_session(source.cfg, source.paths)
+    source = Run.find(name, cfg.run.root)
+    other = source.open()
     config, option = shlex.quote(str(source.folder)), use.option
     hint = f"{use.with_config}: hmx train --config {config} {option}{shlex.quote(name)}"
     if use is _REF and (apart := _other_spaces(other.env.spec, session.env.spec)):
         raise HmxError(f"cannot {use.cannot} {name}: {apart}", hint)
-    state, update, warnings = source.state(other, None)
-    learned = _for_seeds(session, weights.named(state), source.cfg.run.num_seeds, use)
+    restored = source.policy(other)
+    learned = _for_seeds(session, weights.named(restored.state), source.cfg.run.num_seeds, use)
     if problems := weights.differences(session.abstract, learned):
         more = f" (and {counted(len(problems) - 1, 'more difference')})" if len(problems) > 1 else ""
         raise HmxError(f"cannot {use.cannot} {name}: its {problems[0]}{more}", hint)
@@ -85,9 +85,9 @@ def _read(session: Session, use: _Use) -> tuple[Session, Learned, list[str]]:
     _check_meaning(f"cannot {use.cannot} {name}", changed, fixed - ({"ppo.value_target"} if use is _REF else set()))
     scales = [key for key in ("algo.gamma", "ppo.reward_scale") if key in changed and use is _INIT]
     what = f"the values that the network of {name} predicts have another meaning here"
-    warnings = [*warnings, *([f"{what}: {_became(changed, scales)}"] if scales else [])]
+    warnings = [*restored.warnings, *([f"{what}: {_became(changed, scales)}"] if scales else [])]
     if source.checkpoints.is_dir():
-        session = session.changed({use.key: str(source.checkpoints / str(update))})
+        session = session.changed({use.key: str(source.checkpoints / str(restored.update))})
     return session, learned, warnings
 
 

@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.registry import derive
 from hmx.registry.check import known_problems
+from hmx.registry.load import Loaded, bind, load
 
 SCALED = ("ppo.num_minibatches", "ppo.update_epochs", "algo.learning_rate")
 
@@ -28,6 +31,26 @@ def test_auto_scale_of_the_reference_batch():
         "ppo.update_epochs: 4 -> 2, fewer epochs for more minibatches, at least 2",
         "algo.learning_rate: 0.00025 -> 6.25e-05, 4 times as many gradient steps per update",
     ]
+
+
+def test_a_task_is_as_given_until_it_is_bound():
+    given = load(
+        sets=["env.num_envs=2048", "algo.num_steps=128", "ppo.auto_scale=true", "run.total_steps=1000000"], environ={}
+    )
+    bound = bind(given)
+    assert (given.config.ppo.num_minibatches, given.scaled) == (8, ())
+    assert (bound.config.ppo.num_minibatches, bound.origins) == (32, given.origins)
+    assert [line.partition(":")[0] for line in bound.scaled] == list(SCALED)
+    assert bind(bound) == bound
+
+
+def test_a_bound_task_notes_the_code_of_the_user(tmp_path):
+    code = tmp_path / "mine.py"
+    code.write_text("def make(): ...")
+    task = Loaded(replace(Config(), {"env.id": str(code)}))
+    assert bind(task).config.env.sha256 == hashlib.sha256(code.read_bytes()).hexdigest()
+    code.write_text("def make(): return 1")
+    assert bind(bind(task)).config.env.sha256 == hashlib.sha256(code.read_bytes()).hexdigest()
 
 
 def test_auto_scale_splits_batches_without_powers_of_two():

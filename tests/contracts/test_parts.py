@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hmx.config.option import ON_POLICY
 from hmx.config.schema import ALGORITHMS, ENV_IDS
 from hmx.registry import environments
 from hmx.registry.algorithms import built_in, find_algorithm
@@ -18,7 +19,6 @@ Modules = dict[str, ast.Module]
 
 NAMES = {
     "hmx/config/option.py": "the names, as a type, and which algorithms read an option",
-    "hmx/config/schema.py": "the sections of the configuration",
     "hmx/reports/compare/differences.py": "titles of the sections of the configuration",
 }
 """Modules outside an algorithm's folder that may name it, and why."""
@@ -28,7 +28,7 @@ MUTABLE = {
 }
 """Modules outside `cli` whose state changes while they are used, and why."""
 
-MOST_WHOLE_CONFIGURATIONS = 54
+MOST_WHOLE_CONFIGURATIONS = 51
 """Functions that take a whole `Config`, without the answers of entries; lower it when there are fewer."""
 
 
@@ -221,6 +221,10 @@ def test_state_of_a_module_is_found(source: str) -> None:
 
 def test_a_local_name_is_not_state_of_a_module() -> None:
     assert changing(planted("rows = ()\ndef f(x):\n  rows = []\n  rows.append(x)\n  return rows")) == set()
+
+
+def test_on_policy_algorithms_are_those_whose_entries_have_no_replay() -> None:
+    assert {entry.name for entry in built_in() if not entry.replays} == set(ON_POLICY)
 
 
 @pytest.mark.parametrize("entry", built_in(), ids=ALGORITHMS)

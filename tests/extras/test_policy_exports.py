@@ -26,8 +26,7 @@ from hmx.jobs.exported.formats import FORMATS
 from hmx.jobs.exported.program import make_program
 from hmx.jobs.requests import PolicyRequest
 from hmx.registry import user_code
-from hmx.runs.restoring import find
-from hmx.runs.session import open_session
+from hmx.runs.restoring import Run
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "export.md").read_text()
@@ -59,10 +58,9 @@ def needs(to: str) -> None:
 
 def expected(run: Path, obs: np.ndarray) -> list[np.ndarray]:
     """Action, probabilities and value of the run's policy where every action is legal."""
-    source = find(run, run.parent)
-    session = open_session(source.cfg)
-    state, _, _ = source.state(session, None)
-    return played(session, state, [{"obs": obs, "mask": np.ones((len(obs), 2), bool)}])[0]
+    source = Run.find(run, run.parent)
+    session = source.open()
+    return played(session, source.policy(session).state, [{"obs": obs, "mask": np.ones((len(obs), 2), bool)}])[0]
 
 
 @pytest.mark.parametrize(("heading", "to"), [("StableHLO", "stablehlo"), ("safetensors", "safetensors")])

@@ -17,14 +17,15 @@ from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
+from hmx.jobs.changed import changed
 from hmx.jobs.grad_training import make_reports, request_of
 from hmx.jobs.resume import resume
 from hmx.records.metrics_table import METRICS
-from hmx.registry.changes import apply
-from hmx.registry.load import load
+from hmx.registry.load import Loaded, load
 from hmx.reports.grad_report.job import grad_report
 from hmx.reports.grad_report.request import GradReportRequest
-from hmx.runs.session import open_session
+from hmx.runs.restoring import Run
+from hmx.runs.session import open_session, open_task
 
 PER_BUCKET = {
     "task", "entropy", "loss/policy", "loss/entropy", "loss/total", "reward_std_mean",
@@ -221,13 +222,13 @@ def test_second_report_compiles_nothing(make_config: Any, caplog: pytest.LogCapt
 
 def test_resume_can_enable_reports(make_config: Any) -> None:
     cfg = make_config(4)
-    on = apply(cfg, {"run.grad_report_every": "50"}, Path("r")).config
+    run = Run(Loaded(cfg), Path("r"), None)
+    on = changed(run, {"run.grad_report_every": "50"}).config
     assert on == fields.replace(cfg, {"run.grad_report_every": 50})
     assert make_reports(open_session(cfg)) is None
     for key, value in (("run.grad_report_every", "-1"), ("run.grad_report_groups", "3")):
-        changed = apply(cfg, {key: value}, Path("r")).config
         with pytest.raises(HmxError, match=key):
-            open_session(changed)
+            open_task(changed(run, {key: value}))
 
 
 def test_reports_during_training_have_their_documented_size() -> None:

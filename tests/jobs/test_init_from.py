@@ -21,7 +21,7 @@ from hmx.records.frozen import read_config
 from hmx.records.layout import find_run
 from hmx.runs import weights
 from hmx.runs.loop import init_state
-from hmx.runs.restoring import find
+from hmx.runs.restoring import Run
 from hmx.runs.session import open_session
 from hmx.runs.warm_start import read_learned, start_from
 
@@ -31,9 +31,8 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 
 def learned(run: Path) -> dict[str, Any]:
     """The network of the latest checkpoint of a run."""
-    source = find(run, run.parent)
-    session = open_session(source.cfg)
-    return {name: np.asarray(leaf) for name, leaf in weights.named(source.state(session, None)[0]).items()}
+    source = Run.find(run, run.parent)
+    return {name: np.asarray(leaf) for name, leaf in weights.named(source.policy(source.open()).state).items()}
 
 
 @pytest.fixture

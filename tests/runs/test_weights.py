@@ -11,19 +11,15 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from hmx.config.fields import replace
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs import export_policy as export_job
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.export_policy import export_policy
 from hmx.jobs.requests import PolicyRequest
 from hmx.jobs.resume import resume
-from hmx.records.frozen import read_config
 from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import WEIGHTS
-from hmx.runs.restoring import find, restore_policy
-from hmx.runs.session import open_session
+from hmx.runs.restoring import Run
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -51,10 +47,17 @@ def test_exported_policy_plays_like_the_run(run, policy):
     assert (of_policy.checkpoint, of_policy.env_steps) == (of_run.checkpoint, of_run.env_steps)
 
 
+def test_evaluation_takes_the_path_of_a_checkpoint(run, tmp_path):
+    whole, inside = evaluate(run, episodes=8, checkpoint=2), evaluate(run / "checkpoints" / "2", episodes=8)
+    assert (inside.run, inside.checkpoint, inside.policies) == (run, 2, whole.policies)
+    shutil.copytree(run / "checkpoints" / "2", tmp_path / "copy")
+    copied = evaluate(tmp_path / "copy", episodes=8)
+    assert (copied.run, copied.checkpoint, copied.policies) == (tmp_path / "copy", 2, whole.policies)
+
+
 def test_file_contains_the_configuration_without_the_runs_folder(run, tmp_path, monkeypatch):
-    source = find(run, run.parent)
-    elsewhere = source._replace(cfg=replace(source.cfg, {"run.root": "/home/ada/runs"}))
-    monkeypatch.setattr(export_job, "find", lambda *_: elsewhere)
+    elsewhere = Run.find(run, run.parent).changed({"run.root": "/home/ada/runs"})
+    monkeypatch.setattr(Run, "find", lambda *_: elsewhere)
     export_policy(run, PolicyRequest(), tmp_path / WEIGHTS)
     with safe_open(tmp_path / WEIGHTS, "numpy") as file:
         config = json.loads(file.metadata()["config"])
@@ -132,8 +135,8 @@ def test_a_run_called_champion_comes_first(run, monkeypatch):
 
 def test_the_installed_agent_fits_the_installed_rules_and_has_its_evaluation():
     paths = find_policy("champion", "no-such-folder")
-    session = open_session(read_config(paths), paths)
-    restored = restore_policy(session, paths)
+    session = Run.of(paths).open()
+    restored = Run.of(paths).policy(session)
     rows, faults = read_evaluation(paths)
     assert not faults and [row.policy for row in rows] == ["random", "search"] and rows[1].episodes == 1000
     assert restored.update == session.sizes.num_updates and session.cfg.env.rules == "designed"

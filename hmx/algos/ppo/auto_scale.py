@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from hmx.config.divisors import nearest_ratio
 from hmx.config.fields import replace
 from hmx.config.schema import Config
-from hmx.registry.algorithms import Scaled
 from hmx.registry.derive import horizon
 
 MINIBATCH = 8192
 MIN_EPOCHS = 2
 
 
-def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> Scaled:
+def auto_scale(cfg: Config, origins: Mapping[str, str] = MappingProxyType({})) -> tuple[Config, list[str]]:
     """Fit minibatches, epochs and learning rate to the batch if `ppo.auto_scale` asks for it.
 
     If minibatches have more than 8,192 steps, their number grows to the divisor of the sequences that brings them
@@ -31,18 +31,18 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> Scaled:
     """
     algo, ppo = cfg.algo, cfg.ppo
     if not ppo.auto_scale:
-        return Scaled(cfg, [])
+        return cfg, []
     if min(cfg.env.num_envs, cfg.env.num_agents, algo.num_steps, ppo.num_minibatches, ppo.update_epochs) < 1:
-        return Scaled(cfg, [])
+        return cfg, []
     batch = cfg.env.num_envs * cfg.env.num_agents * algo.num_steps
     length = horizon(cfg.net, ppo, algo.num_steps)
     if length < 1 or algo.num_steps % length:
-        return Scaled(cfg, [])
+        return cfg, []
     if not _ours(origins, "ppo.num_minibatches") or batch <= MINIBATCH * ppo.num_minibatches:
-        return Scaled(cfg, [])
+        return cfg, []
     minibatches = nearest_ratio(batch // length, batch / MINIBATCH)
     if minibatches <= ppo.num_minibatches:
-        return Scaled(cfg, [])
+        return cfg, []
     epochs = min(ppo.update_epochs, max(MIN_EPOCHS, ppo.update_epochs // (minibatches // ppo.num_minibatches)))
     if not _ours(origins, "ppo.update_epochs"):
         epochs = ppo.update_epochs
@@ -56,9 +56,9 @@ def auto_scale(cfg: Config, origins: Mapping[str, str] | None = None) -> Scaled:
     ]
     changes = [change for change in changes if change[1] != change[2]]
     lines = [f"{key}: {old} -> {new}, {why}" for key, old, new, why in changes]
-    return Scaled(replace(cfg, {key: new for key, _, new, _ in changes}), lines)
+    return replace(cfg, {key: new for key, _, new, _ in changes}), lines
 
 
-def _ours(origins: Mapping[str, str] | None, key: str) -> bool:
-    origin = (origins or {}).get(key, "default")
+def _ours(origins: Mapping[str, str], key: str) -> bool:
+    origin = origins.get(key, "default")
     return origin == "default" or origin.startswith("preset ")

@@ -47,8 +47,7 @@ from hmx.runs.buffers import LEGAL, OBS, Buffer
 from hmx.runs.checkpoint import to_host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import check_agent, seed_state
-from hmx.runs.restoring import Source, find
-from hmx.runs.session import open_session
+from hmx.runs.restoring import Run
 from hmx.runs.signals import interruptible
 
 
@@ -74,7 +73,7 @@ def grad_report(
     if Path(path).is_file() and is_buffer(Path(path)):
         what = f"cannot report on {path}: it is a saved buffer, and the network is in a run"
         raise HmxError(what, f"hmx grad-report RUN --from-buffer {shlex.quote(str(path))}")
-    source = find(path, root)
+    source = Run.find(path, root)
     check_agent(source.cfg.run, request.agent)
     seed = source.cfg.run.seed if request.seed is None else request.seed
     compare = None if request.compare is None else Path(request.compare)
@@ -82,7 +81,7 @@ def grad_report(
     if compare is not None and compare.is_file():
         other = read_norms(compare)
     elif compare is not None:
-        second = _Maker(find(compare, root), request, 0, seed)
+        second = _Maker(Run.find(compare, root), request, 0, seed)
         second.state(None)  # refuses a source without an intact checkpoint
     found = [warning for warning in [enable_cache()] if warning]
     maker = _Maker(source, request, request.agent, seed, request.reference)
@@ -116,10 +115,10 @@ class _Maker:
     """Reports on the checkpoints of one source with one set of compiled programs."""
 
     def __init__(
-        self, source: Source, request: GradReportRequest, agent: int, seed: int, reference: int | None = None
+        self, source: Run, request: GradReportRequest, agent: int, seed: int, reference: int | None = None
     ) -> None:
         self._source, self._agent, self._seed = source, agent, seed
-        self._session = open_session(source.cfg, source.paths)
+        self._session = source.open()
         cfg = source.cfg
         file = request.from_buffer
         env = playable(self._session.env, "a gradient report")
@@ -143,10 +142,10 @@ class _Maker:
 
     def state(self, update: int | None) -> tuple[TrainState, int]:
         """Return the state of a checkpoint, None for the latest, and its update."""
-        state, done, warnings = self._source.state(self._session, update)
-        self.warnings += warnings
-        state = references.attached(self._session, self._source.paths, state)
-        return seed_state(state, self._agent, self._source.cfg.run.num_seeds), done
+        restored = self._source.policy(self._session, update)
+        self.warnings += restored.warnings
+        state = references.attached(self._session, self._source.paths, restored.state)
+        return seed_state(state, self._agent, self._source.cfg.run.num_seeds), restored.update
 
     def _report(self, state: TrainState, update: int) -> CheckpointReport:
         before = state_hash(state)
@@ -177,7 +176,7 @@ def state_hash(state: TrainState) -> str:
     return digest.hexdigest()
 
 
-def _all(source: Source) -> list[int | None]:
+def _all(source: Run) -> list[int | None]:
     updates: list[int | None] = [*source.updates()]
     if not updates:
         raise HmxError(f"{source.folder} has no complete checkpoint", "train it first", ExitCode.ARTEFACT)

@@ -15,16 +15,15 @@ from hmx.envs.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
 from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in
-from hmx.records.frozen import read_config
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
 from hmx.reports.report.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
 from hmx.reports.report.request import EPISODES, ReportOptions
 from hmx.runs.compilation import enable_cache
 from hmx.runs.hosted_play import HostedStep
-from hmx.runs.loop import eval_keys, seed_state
-from hmx.runs.restoring import restore_policy
-from hmx.runs.session import Session, open_session
+from hmx.runs.loop import eval_keys
+from hmx.runs.restoring import Run
+from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
 from hmx.stats.intervals import Floats
 from hmx.types import Array, Key
@@ -69,14 +68,13 @@ def play_episodes(
 
     The default options play the episodes of the evaluation again; without an evaluation, new ones are played.
     """
-    cfg = read_config(paths)
+    run = Run.of(paths)
     enable_cache()
-    session = open_session(cfg)
-    restored = restore_policy(session, paths)
-    state = seed_state(restored.state, 0, cfg.run.num_seeds)
+    session = run.open()
+    restored = run.agent(session)
     plan = _plan(session, options, evaluation)
     play = _play if session.env.spec.simulator is None else _play_simulator
-    found, shown = interruptible(lambda: play(session, state, plan, progress))
+    found, shown = interruptible(lambda: play(session, restored.state, plan, progress))
     return PlayedEpisodes(
         checkpoint=restored.update, seed=plan.seed, greedy=plan.greedy, played=plan.episodes,
         returns=tuple(sorted(float(x) for x in found.total)), shown=shown,

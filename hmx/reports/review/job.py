@@ -17,16 +17,13 @@ from hmx.config.schema import Config, EnvConfig, GameRules
 from hmx.envs.protocol import Env, playable
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress
-from hmx.records.frozen import read_config
-from hmx.records.layout import find_policy
 from hmx.records.paths import CHAMPION, DEFAULT_ROOT
 from hmx.reports.review.findings import GameReview, ReviewFindings
 from hmx.reports.review.judge import GamePositions, Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import seed_state
-from hmx.runs.restoring import restore_policy
-from hmx.runs.session import Session, open_session
+from hmx.runs.restoring import Run
+from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
 from hmx.scoring import make_continuation
 from hmx.types import Array, Key
@@ -115,28 +112,28 @@ def review_game(
 
 def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvConfig | None) -> _Opened:
     """Load the agent of a run, in its own environment or in `env`."""
-    paths = find_policy(run, root)
-    cfg = read_config(paths)
+    source = Run.find(run, root)
+    cfg, name = source.cfg, source.name
     if env is not None and env.id != cfg.env.id:
-        message = f"cannot review a game of {env.id} with {paths.name}: its agent plays {cfg.env.id}"
+        message = f"cannot review a game of {env.id} with {name}: its agent plays {cfg.env.id}"
         raise HmxError(message, "choose the run of an agent with --agent RUN")
     if env is not None:
-        cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, rules=env.rules))
-    session = open_session(cfg, paths)
+        source = source.changed({"env.rules": env.rules})
+    session = source.open()
     session = session._replace(env=playable(session.env, "a review"))
     spec = session.env.spec
     why = (
         "its actions are continuous" if spec.action_dim else "an action has several parts" if spec.action_parts else ""
     )
     if why:
-        raise HmxError(f"cannot review {paths.name}: {why}", "review a run of an environment with a list of actions")
-    restored = restore_policy(session, paths)
+        raise HmxError(f"cannot review {name}: {why}", "review a run of an environment with a list of actions")
+    restored = source.agent(session)
     if env is not None and env.undo_depth != cfg.env.undo_depth:
         # After restoring: a policy fits the environment that it was made with. It does not see the depth.
-        cfg = dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, undo_depth=env.undo_depth))
-        session = open_session(cfg, paths)
-    judge = judge_of(session, seed_state(restored.state, 0, cfg.run.num_seeds), request)
-    return _Opened(judge, cfg, paths.name, restored.update, tuple(restored.warnings))
+        source = source.changed({"env.undo_depth": env.undo_depth})
+        session = source.open()
+    judge = judge_of(session, restored.state, request)
+    return _Opened(judge, source.cfg, name, restored.update, tuple(restored.warnings))
 
 
 def judge_of(session: Session, state: Any, request: ReviewRequest) -> Judge:

@@ -14,7 +14,6 @@ from hmx.records.artefact import write_sealed
 from hmx.records.atomic import writing
 from hmx.records.paths import DEFAULT_ROOT, SCORE_REPORT
 from hmx.records.plain import plain_object
-from hmx.registry.load import Loaded
 from hmx.reports.score_buffer import source
 from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, judged
 from hmx.reports.score_buffer.measure import measure
@@ -23,7 +22,7 @@ from hmx.reports.score_buffer.run import ScoreTable, compute
 from hmx.runs import buffers
 from hmx.runs.buffers import Buffer, Host
 from hmx.runs.compilation import enable_cache
-from hmx.runs.restoring import find
+from hmx.runs.restoring import Run
 from hmx.scoring import env_steps
 from hmx.scoring.options import num_candidates
 
@@ -89,7 +88,7 @@ def dry_run(
         if checkpoint is None:
             raise source.missing_policy(path)
         size = buffer_file.read_header(path).size
-    task = Loaded(find(path if checkpoint is None else checkpoint, root).cfg)
+    task = Run.find(path if checkpoint is None else checkpoint, root).task
     cfg, replays = task.config, task.algorithm.replays
     if size is None:
         size = cfg.replay.capacity if replays else request.collect

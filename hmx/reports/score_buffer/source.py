@@ -27,9 +27,8 @@ from hmx.rl import distributions
 from hmx.runs import buffers
 from hmx.runs.buffers import ACTION, LEGAL, OBS, Buffer, Host, header_of
 from hmx.runs.checkpoint import to_host
-from hmx.runs.loop import check_agent, seed_state
-from hmx.runs.restoring import Source, find
-from hmx.runs.session import open_session
+from hmx.runs.loop import check_agent
+from hmx.runs.restoring import Run
 from hmx.runs.signals import interruptible
 from hmx.scoring import Positions, ScoreOptions
 from hmx.scoring.options import TeamReward, check_options
@@ -92,7 +91,7 @@ def default_out(path: Path, root: str | Path) -> Path:
     """Return the default folder of results: in the run, or next to the saved buffer; errors as of `check_own`."""
     if is_file(path):
         return path.with_suffix(f".{SCORES}")
-    source = find(path, root)
+    source = Run.find(path, root)
     if source.paths is None:
         return source.folder / SCORES
     for folder in (source.paths.reports, source.paths.reports / SCORES):
@@ -102,15 +101,15 @@ def default_out(path: Path, root: str | Path) -> Path:
 
 def open_agent(path: str | Path, root: str | Path, index: int) -> Agent:
     """Load the agent of a run or checkpoint; refuse one that cannot continue from a stored position."""
-    source: Source = find(path, root)
+    source = Run.find(path, root)
     cfg = source.cfg
     check_agent(cfg.run, index)
-    session = open_session(cfg, source.paths)
+    session = source.open()
     session = session._replace(env=playable(session.env, "score-buffer"))
     network = make_policy_outputs(cfg, session.env)
-    state, update, warnings = source.state(session, None)
-    name = source.folder.name if source.paths is None else source.paths.name
-    return Agent(cfg, session.env, network, seed_state(state, index, cfg.run.num_seeds), update, name, tuple(warnings))
+    restored = source.agent(session, index)
+    state, update, warnings = restored.state, restored.update, tuple(restored.warnings)
+    return Agent(cfg, session.env, network, state, update, source.name, warnings)
 
 
 def missing_policy(path: Path) -> HmxError:
