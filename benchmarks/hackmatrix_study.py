@@ -77,10 +77,10 @@ def positions(session: Session, policy: EvalPolicy, agent: Any, count: int) -> H
         def step(i: Any, carried: tuple[Play, Any]) -> tuple[Play, Any]:
             now, kept = carried
             now, _ = whole.step(agent, jax.random.key(3), now)
-            kept = jax.tree.map(lambda new, old: jnp.where(when == i, new, old), now.env_state, kept)
+            kept = jax.tree.map(lambda new, old: jnp.where(when == i, new, old), now.now.env_state, kept)
             return now, kept
 
-        return jax.lax.fori_loop(0, 200, step, (play, play.env_state))[1]
+        return jax.lax.fori_loop(0, 200, step, (play, play.now.env_state))[1]
 
     kept: HackMatrixState = run(play)
     return kept
@@ -95,11 +95,12 @@ def grants(session: Session, policy: EvalPolicy, agent: Any, count: int, longest
     @jax.jit
     def finish(game: State) -> tuple[Any, Any]:
         legal = legal_word_of(game)
-        play = blank._replace(
+        start = blank.now._replace(
             env_state=begun._replace(game=game, legal=legal),
             obs=packed(game).T[:, None],
             legal=legal_actions(legal).T[:, None],
         )
+        play = blank._replace(now=start)
         step = jax.random.key(5)
         end = jax.lax.while_loop(whole.unfinished, lambda now: whole.step(agent, step, now)[0], play)
         return end.episodes.total, end.episodes.info["wins"]
@@ -144,33 +145,28 @@ def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) ->
     """Print how games ended, and how often with and without each program."""
     cfg = session.cfg
     rules = Rules(undo_depth=cfg.env.undo_depth, name=cfg.env.rules)
-
-    def act(*seen: Any) -> tuple[Any, Any]:
-        action, carry = policy.act(*seen)
-        return action, (carry, action)
-
-    whole = make_evaluation(session.env, EvalPolicy(act, policy.initial_carry), min(games, 256), games)
+    whole = make_evaluation(session.env, policy, min(games, 256), games)
     play, key = jax.jit(whole.start)(eval_keys(cfg.run.seed, 1)), jax.random.key(6)
 
     @jax.jit
     def step(play: Play) -> tuple[Play, Any, Any, Any, Any]:
-        after, _ = whole.step(agent, key, play)
-        carry, action = after.carry
+        after, stepped = whole.step(agent, key, play)
+        action = stepped.decision.action
         # The same random numbers once more: the environment shows the next game, not the position at death.
-        _, k_env = jax.random.split(jax.random.fold_in(key, play.step))
+        _, k_env = jax.random.split(jax.random.fold_in(key, play.now.step))
         words, _ = random_words(jax.random.split(k_env, action.shape[0]))
-        state = play.env_state
+        state = play.now.env_state
         turn = advance(state.game, action[:, 0], words, rules, state.legal)
         died = (turn.events.died > 0) & (play.entry < games)
         offered = on_board(state.game) & ~state.game.owned
-        return after._replace(carry=carry), died, turn.state, action[:, 0], offered
+        return after, died, turn.state, action[:, 0], offered
 
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("stage", "beside", "types", "action")}
     by_stage: dict[int, Counter[str]] = {}
     owned, seen = (np.zeros(games + 1, np.uint32) for _ in range(2))  # per game; idle environments use the last entry
     while bool(whole.unfinished(play)):
         entry = np.minimum(play.entry, games)
-        owned[entry] |= np.asarray(play.env_state.game.owned)
+        owned[entry] |= np.asarray(play.now.env_state.game.owned)
         play, died, state, action, offered = step(play)
         seen[entry] |= np.asarray(offered)
         for i in np.flatnonzero(died):

@@ -14,7 +14,7 @@ import argparse
 import jax
 import numpy as np
 
-from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, search_policy
+from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, make_evaluation, search_policy
 from hmx.algos.search import make_search
 from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
@@ -41,7 +41,7 @@ def main() -> None:
         policy = algorithm_policy(session.algorithm, greedy=True)
         if simulations:
             policy = search_policy(session.algorithm, make_search(session.algorithm, session.env, cfg, simulations))
-        chunks = make_chunks(session.env, policy, args.episodes, args.episodes)
+        chunks = make_chunks(make_evaluation(session.env, policy, args.episodes, args.episodes))
         play, key = chunks.start(eval_keys(cfg.run.seed, 1))
         play, _ = chunks.advance(state, key, play, 1)  # compiles
         began = clock()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,23 +18,25 @@ from hmx.algos.evaluate import (
     Chunks,
     Episodes,
     EvalPolicy,
+    OpenChunks,
     Play,
     algorithm_policy,
     make_chunks,
+    make_evaluation,
+    one_of,
     random_policy,
     search_policy,
 )
 from hmx.algos.search import check_search, make_search, simulations_of
-from hmx.algos.types import Algorithm, TrainState
+from hmx.algos.types import TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.envs.protocol import Env, EnvSpec, playable
+from hmx.envs.protocol import Env, playable
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.changed import changed
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress, no_progress
-from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in, no_carry
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.environments import find_environment
@@ -45,6 +48,7 @@ from hmx.runs.lowered import LoweredPrograms, lowered_programs
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session, build_and_check, open_task
 from hmx.runs.signals import interruptible
+from hmx.runs.simulated import opened
 from hmx.stats import intervals as stats
 from hmx.types import Array, Key
 
@@ -187,12 +191,9 @@ def _at_random(
         task, env = build_and_check(task)
     cfg = task.config
     episodes, seed = episodes or cfg.run.eval_episodes or 1000, cfg.run.seed if seed is None else seed
-    if env.spec.simulator is not None:
-        play = _simulator_player(cfg, env.spec, None, episodes)
-    else:
-        choices = [random_policy(action_dim=env.spec.action_dim)]
-        programs = lowered_programs(task.values, ("without agent", *task.values.items()))
-        play = _make_player(cfg, _chunks(env, cfg.env.num_envs, choices, episodes, programs), [RANDOM], episodes)
+    choices = [random_policy(action_dim=env.spec.action_dim, parts=env.spec.action_parts)]
+    programs = lowered_programs(task.values, ("without agent", *task.values.items()))
+    play = _make_player(cfg, _chunks(env, cfg.env, choices, episodes, programs), [RANDOM], episodes)
     rows = play(None, RANDOM, seed, progress)
     return EvaluateResult(
         run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
@@ -245,8 +246,6 @@ def make_player(
     if search is not None:
         check_search(session.env.spec, search)
         session = session._replace(env=playable(session.env, "a search"))
-    if session.env.spec.simulator is not None:
-        return _simulator_player(session.cfg, session.env.spec, session.algorithm, episodes)
     shared = {} if session.shared is None else session.shared.players
     names = POLICIES if search is not None else POLICIES[:-1]
     cfg = session.cfg
@@ -256,7 +255,7 @@ def make_player(
         env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
         choices = _choices(session, search)
         programs = None if session.lowered is None else session.lowered.part(search, weights)
-        shared[key] = _chunks(env, cfg.env.num_envs, choices, episodes, programs)
+        shared[key] = _chunks(env, cfg.env, choices, episodes, programs)
     return _make_player(cfg, shared[key], names, episodes, search)
 
 
@@ -264,7 +263,7 @@ def _choices(session: Session, search: int | None) -> list[EvalPolicy]:
     """Return the policies of a session in the order of `POLICIES`."""
     empty = session.algorithm.initial_carry
     choices = [
-        random_policy(empty, session.env.spec.action_dim),
+        random_policy(empty, session.env.spec.action_dim, session.env.spec.action_parts),
         *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
     ]
     if search is not None:
@@ -274,28 +273,30 @@ def _choices(session: Session, search: int | None) -> list[EvalPolicy]:
 
 
 def _chunks(
-    env: Env, num_envs: int, choices: Sequence[EvalPolicy], episodes: int, programs: LoweredPrograms | None
-) -> Chunks:
+    env: Env, cfg: EnvConfig, choices: Sequence[EvalPolicy], episodes: int, programs: LoweredPrograms | None
+) -> OpenChunks:
     """Return the program that plays any of several policies, chosen at run time.
 
     Compiling the environment is the larger part of a short evaluation.
     """
+    policy = one_of(choices)
+    count = _side_by_side(env, cfg.num_envs, episodes, policy.looks_ahead)
+    whole = make_evaluation(env, policy, count, episodes)
+    chunks = make_chunks(whole)
+    if programs is not None:
+        stored = programs.part("evaluate", count, episodes)
+        chunks = Chunks(stored.reuse("start", chunks.start), stored.reuse("advance", chunks.advance, donate=[2]))
 
-    def act(agent: tuple[Array, Any], *seen: Any) -> tuple[Array, Any]:
-        chosen: tuple[Array, Any] = jax.lax.switch(agent[0], [choice.act for choice in choices], agent[1], *seen)
-        return chosen
+    @contextlib.contextmanager
+    def open_chunks(seed: int) -> Iterator[Chunks]:
+        with opened(env, cfg, min(count, episodes), seed) as stepped:
+            yield chunks if stepped is env else make_chunks(whole.on(stepped))
 
-    policy = EvalPolicy(act, choices[0].initial_carry)
-    count = _side_by_side(env, num_envs, episodes, any(choice.looks_ahead for choice in choices))
-    chunks = make_chunks(env, policy, count, episodes)
-    if programs is None:
-        return chunks
-    stored = programs.part("evaluate", count, episodes)
-    return Chunks(stored.reuse("start", chunks.start), stored.reuse("advance", chunks.advance, donate=[2]))
+    return open_chunks
 
 
 def _make_player(
-    cfg: Config, chunks: Chunks, names: Sequence[str], episodes: int, search: int | None = None
+    cfg: Config, open_chunks: OpenChunks, names: Sequence[str], episodes: int, search: int | None = None
 ) -> PlayPolicy:
     """Return the player of a program; `names` are those of its policies, in order."""
     num_seeds, compiled = cfg.run.num_seeds, False
@@ -313,21 +314,10 @@ def _make_player(
             compiled = True
             report = partial(progress, f"playing {name}{f', seed {i + 1} of {agents}' if agents > 1 else ''}")
             # The same key for every policy, so that all start from the same positions.
-            played = _play(chunks, agent, eval_keys(seed, 1), episodes, report, timer)
+            with open_chunks(seed) as chunks:
+                played = _play(chunks, agent, eval_keys(seed, 1), episodes, report, timer)
             rows.append(summarise(name, None if alone else cfg.run.seed + i, played))
         return rows
-
-    return play
-
-
-def _simulator_player(cfg: Config, spec: EnvSpec, algorithm: Algorithm | None, episodes: int) -> PlayPolicy:
-    carry_of = no_carry if algorithm is None else algorithm.initial_carry
-
-    def play(state: TrainState | None, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
-        decide = decide_in(spec, algorithm, state, name)
-        evaluation = HostedEvaluation(spec, cfg.env, seed, eval_keys(seed, 1), cfg.env.num_envs, episodes)
-        played = evaluation.play(decide, carry_of, progress, f"playing {name}")
-        return [summarise(name, None if name == RANDOM else cfg.run.seed, played)]
 
     return play
 

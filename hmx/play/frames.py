@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
-from hmx.algos.evaluate import random_actions
+from hmx.algos.evaluate import EvalPolicy
 from hmx.algos.types import Decision
 from hmx.config.coerce import show
 from hmx.envs.hackmatrix.rules import ACTION_NAMES
@@ -86,17 +87,6 @@ class FramePolicy(NamedTuple):
     carry: Any = ()
 
 
-def decide_at_random(
-    env_state: Any,
-    carry: Any,
-    obs: Array,
-    mask: Array,
-    reset: Array,
-    key: Key,
-    action_dim: int = 0,
-    parts: tuple[int, ...] = (),
-) -> tuple[Decision, Any]:
-    """Draw a legal action uniformly, or a continuous one of `action_dim` numbers; the value is not a number."""
-    del env_state, obs, reset
-    unknown, probs = jnp.full(mask.shape[:-1], jnp.nan), mask / mask.sum(-1, keepdims=True)
-    return Decision(random_actions(key, mask, action_dim, parts), unknown, probs, unknown), carry
+def frame_policy(policy: EvalPolicy) -> FramePolicy:
+    """Return the frames' form of a policy without a trained agent."""
+    return FramePolicy(jax.jit(partial(policy.act, None)))

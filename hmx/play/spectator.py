@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,105 +13,21 @@ import numpy as np
 from hmx.envs.protocol import Env, EnvState
 from hmx.play.frames import Frame, FramePolicy
 from hmx.records.plain import JsonValue
-from hmx.runs.hosted import rows_of
 from hmx.runs.lowered import LoweredPrograms
-from hmx.simulators.pool import WorkerPool
 from hmx.types import Array, Key, Timestep
 
-
-class Stage(Protocol):
-    """A single environment that is stepped, in a batch of one; results are on the host."""
-
-    def reset(self, episode: int, key: Key) -> tuple[EnvState, Timestep]:
-        """Start an episode, counted from 0."""
-
-    def step(self, state: EnvState, action: Array, key: Key) -> tuple[EnvState, EnvState, Timestep]:
-        """Take a step; return the next state, the last one of the episode if known, and the timestep."""
-
-    def image(self) -> np.ndarray[Any, Any] | None:
-        """Return a picture of the current state, uint8 `[height, width, 3]`; None without one."""
-
-
-class _Compiled:
-    """An environment in JAX."""
-
-    def __init__(self, env: Env, programs: LoweredPrograms | None) -> None:
-        self._reset: Callable[..., Any] = jax.jit(env.reset)
-        self._step: Callable[..., Any] = jax.jit(_step_both(env))
-        if programs is not None:
-            self._reset, self._step = programs.reuse("reset", self._reset), programs.reuse("step", self._step)
-
-    def reset(self, episode: int, key: Key) -> tuple[EnvState, Timestep]:
-        started: tuple[EnvState, Timestep] = jax.device_get(self._reset(key))
-        return started
-
-    def step(self, state: EnvState, action: Array, key: Key) -> tuple[EnvState, EnvState, Timestep]:
-        stepped: tuple[EnvState, EnvState, Timestep] = jax.device_get(self._step(state, action, key))
-        return stepped
-
-    def image(self) -> None:
-        return None
-
-
-class HostedStage:
-    """A simulator in a worker process.
-
-    Args:
-        pool: with one environment.
-        pictures: whether frames have images, which take time to draw.
-    """
-
-    def __init__(self, pool: WorkerPool, pictures: bool) -> None:
-        self._pool, self._pictures = pool, pictures
-        self._ended = False
-        self._last: np.ndarray[Any, Any] | None = None
-
-    def reset(self, episode: int, key: Key) -> tuple[EnvState, Timestep]:
-        """Start an episode; its seed follows from its number."""
-        self._pool.at.number[0] = episode
-        self._pool.reset()
-        self._pool.at.reward[:] = 0.0
-        self._pool.at.terminated[:] = self._pool.at.truncated[:] = False
-        return (), self._timestep()
-
-    def step(self, state: EnvState, action: Array, key: Key) -> tuple[EnvState, EnvState, Timestep]:
-        """Take a step."""
-        self._pool.at.action[:] = rows_of(action, self._pool.at.action)
-        self._pool.send(0)
-        self._pool.wait(0)
-        return (), (), self._timestep()
-
-    def close(self) -> None:
-        """End the worker."""
-        self._pool.close()
-
-    def _timestep(self) -> Timestep:
-        at = self._pool.at
-        terminated, truncated = at.terminated.copy(), at.truncated.copy()
-        self._ended = bool(terminated[0] | truncated[0])
-        obs, legal = at.obs[:, None].copy(), at.legal[:, None].copy()
-        final_obs = at.final_obs[:, None].copy() if self._ended else obs
-        reward = at.reward[:, None].copy()
-        ends = terminated, truncated, terminated[:, None]
-        shown: Any = (obs, legal, final_obs, legal, reward, *ends, {"reward": reward[:, 0]}, {})
-        return Timestep(*shown)
-
-    def image(self) -> np.ndarray[Any, Any] | None:
-        """Return the picture of the simulator; at an end the one before it, since the next episode has started."""
-        if self._pictures and not self._ended:
-            self._last = self._pool.render()
-        return self._last
+Image = np.ndarray[Any, Any]
 
 
 class Spectator:
     """Play one environment: `act` takes a step, and `frame` shows the state with the choice of the policy.
 
     Args:
-        env: any environment; without `render`, its observation is shown.
+        env: any environment, in JAX or on the host; without `render`, its observation is shown.
         seed: of the episodes; the same seed and actions give the same frames.
         policy: chooses actions, for `env.spec.num_agents` agents.
-        stage: steps the environment; None compiles it.
         programs: stored ones of the configuration; None compiles all.
+        draw: returns a picture of the current state, uint8 `[height, width, 3]`; None for no pictures.
     """
 
     def __init__(
@@ -120,11 +36,17 @@ class Spectator:
         *,
         seed: int,
         policy: FramePolicy,
-        stage: Stage | None = None,
         programs: LoweredPrograms | None = None,
+        draw: Callable[[], Image] | None = None,
     ) -> None:
         self._spec, self._policy, self._carry = env.spec, policy, policy.carry
-        self._stage = _Compiled(env, programs) if stage is None else stage
+        self._reset: Callable[..., Any] = env.reset
+        self._step: Callable[..., Any] = _step_both(env)
+        if env.spec.simulator is None:
+            self._reset, self._step = jax.jit(self._reset), jax.jit(self._step)
+        if programs is not None:
+            self._reset, self._step = programs.reuse("reset", self._reset), programs.reuse("step", self._step)
+        self._draw, self._image = draw, cast("Image | None", None)
         self._key, self._state = jax.random.key(seed), cast(EnvState, None)
         self.choice: Array | None = None  # [1, A] or [1, A, D]: next action of the policy; None if an episode ended
         self.frame = self._open(0)
@@ -137,7 +59,7 @@ class Spectator:
     def act(self, action: Array) -> Frame:
         """Take a step; `action` is `[1, A]` or `[1, A, D]`."""
         before, key = self.frame, self._keys(self.frame.episode, self.frame.step)[0]
-        self._state, last, timestep = self._stage.step(self._state, action, key[None])
+        self._state, last, timestep = jax.device_get(self._step(self._state, action, key[None]))
         terms = {name: round(float(value[0]), 6) + 0.0 for name, value in timestep.terms.items()}
         reward = round(float(timestep.reward.sum()), 6) + 0.0
         outcome = "terminated" if timestep.terminated[0] else "truncated" if timestep.truncated[0] else ""
@@ -159,7 +81,7 @@ class Spectator:
         return self.frame
 
     def _open(self, episode: int) -> Frame:
-        self._state, timestep = self._stage.reset(episode, self._keys(episode, 2**31 - 1)[0][None])
+        self._state, timestep = jax.device_get(self._reset(self._keys(episode, 2**31 - 1)[0][None]))
         empty = Frame(step=0, episode=episode, position={}, legal=())  # type: ignore[typeddict-item]
         return self._see(empty, self._state, timestep)
 
@@ -178,8 +100,9 @@ class Spectator:
         """Return the frame with a picture of the state, and choose the next action."""
         spec = self._spec
         picture = spec.render(state) if spec.render is not None else _numbers(timestep.final_obs[0])
-        names, image = spec.action_names, self._stage.image()
-        frame = dataclasses.replace(frame, names=names, picture=picture or " ", image=image)
+        if self._draw is not None and not frame.outcome:  # at an end the next episode has started: the one before stays
+            self._image = self._draw()
+        frame = dataclasses.replace(frame, names=spec.action_names, picture=picture or " ", image=self._image)
         self.choice = None
         if frame.outcome:
             return frame

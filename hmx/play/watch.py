@@ -14,6 +14,7 @@ from typing import Any
 import jax
 from rich.console import Console
 
+from hmx.algos.evaluate import random_policy
 from hmx.algos.search import make_act, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
@@ -21,20 +22,20 @@ from hmx.envs.protocol import EnvSpec, playable
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.play import keys
-from hmx.play.frames import Frame, FramePolicy, decide_at_random
+from hmx.play.frames import Frame, FramePolicy, frame_policy
 from hmx.play.keys import Keyboard
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import draw, explain, summary, view
 from hmx.play.simulator import Simulator
-from hmx.play.spectator import HostedStage, Spectator
+from hmx.play.spectator import Image, Spectator
 from hmx.registry.environments import features_of
 from hmx.runs.compilation import enable_cache
-from hmx.runs.hosted_play import open_pool
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
+from hmx.runs.simulated import on_host, open_pool
 from hmx.simulators.branches import naming_failures
-from hmx.simulators.pool import SimulatorFailed
+from hmx.simulators.pool import SimulatorFailed, WorkerPool
 
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
 Warn = Callable[[str], None]
@@ -88,8 +89,8 @@ def watch(
         programs = None
         if random or source is None:
             made = make_env(cfg.env, cfg.reward)
-            kind = {"action_dim": made.spec.action_dim, "parts": made.spec.action_parts}
-            policy = FramePolicy(jax.jit(partial(decide_at_random, **kind)))  # type: ignore[arg-type]
+            spec = made.spec
+            policy = frame_policy(random_policy(action_dim=spec.action_dim, parts=spec.action_parts))
         else:
             session = source.open()
             if search is not None:
@@ -101,29 +102,31 @@ def watch(
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)
         if made.spec.simulator is None:
             return Spectator(made, seed=seed, policy=policy, programs=programs)
-        stage = _open_stage(made.spec, cfg.env, seed, pictures, warn)
-        stack.callback(stage.close)
-        return Spectator(made, seed=seed, policy=policy, stage=stage)
+        pool, draw = _open_simulator(made.spec, cfg.env, seed, pictures, warn)
+        stack.callback(pool.close)
+        return Spectator(on_host(made.spec, pool), seed=seed, policy=policy, draw=draw)
 
     # In another thread, so that Ctrl-C works while it compiles.
     return _frames(interruptible(open_game), episodes, stack)
 
 
-def _open_stage(spec: EnvSpec, env: EnvConfig, seed: int, pictures: bool, warn: Warn) -> HostedStage:
-    """Start a simulator; with pictures, if it can draw them."""
+def _open_simulator(
+    spec: EnvSpec, env: EnvConfig, seed: int, pictures: bool, warn: Warn
+) -> tuple[WorkerPool, Callable[[], Image] | None]:
+    """Start a simulator; return it and, if there are to be pictures and it can draw them, what draws them."""
     if not pictures:
-        return HostedStage(open_pool(spec, env, 1, seed), pictures=False)
+        return open_pool(spec, env, 1, seed), None
     pool = open_pool(spec, env, 1, seed, "rgb_array")
     if not pool.facts.render_mode:
         warn(f"{env.id} draws no pictures: its render_mode is not rgb_array")
-        return HostedStage(pool, pictures=False)
+        return pool, None
     pool.reset()
     try:
         pool.render()
     except SimulatorFailed as error:
         warn(f"{env.id} draws no pictures: {error.message.splitlines()[0]}")
-        return HostedStage(open_pool(spec, env, 1, seed), pictures=False)
-    return HostedStage(pool, pictures=True)
+        return open_pool(spec, env, 1, seed), None
+    return pool, pool.render
 
 
 def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitStack) -> Iterator[Frame]:

@@ -189,7 +189,7 @@ class _Rollout:
         seen.truncated_tp1[t, mine] = truncated = at.truncated[mine]
         self._reset[mine] = ended = at.terminated[mine] | truncated
         if seen.final_obs_tp1 is not None:
-            seen.final_obs_tp1[t, mine, 0] = np.where(_as_wide(ended, at.obs), at.final_obs[mine], at.obs[mine])
+            seen.final_obs_tp1[t, mine, 0] = np.where(as_wide(ended, at.obs), at.final_obs[mine], at.obs[mine])
         if truncated.any():
             values = host.value(self._acting, self._carry[group], at.final_obs[mine][:, None])
             seen.value_final_tp1[t, mine] = np.where(truncated[:, None], values, 0.0)
@@ -205,7 +205,7 @@ class _Rollout:
         return rollout
 
 
-def _as_wide(flags: Array, like: Array) -> Array:
+def as_wide(flags: Array, like: Array) -> Array:
     """Return flags `[E]` with as many axes as an array `[E, ...]`."""
     return flags.reshape(-1, *(1,) * (like.ndim - 1))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import jax
 
-from hmx.algos.evaluate import Chunks
+from hmx.algos.evaluate import OpenChunks
 from hmx.algos.types import Algorithm, TrainState
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import RewardWeights
@@ -34,7 +34,7 @@ class SharedPrograms:
         self.init: jax.stages.Compiled | None = None
         self.chunk: Chunk | None = None
         # by episodes, simulations of a decision, and weights of the rewards that returns count
-        self.players: dict[tuple[int, int | None, RewardWeights], Chunks] = {}
+        self.players: dict[tuple[int, int | None, RewardWeights], OpenChunks] = {}
 
 
 class Programs:

@@ -54,7 +54,7 @@ def test_chunks_equal_one_loop_and_count_finished_episodes(sizes):
         start = whole.start(k_reset)
         return jax.lax.while_loop(whole.unfinished, lambda p: whole.step(None, k_steps, p)[0], start).episodes
 
-    chunks = make_chunks(env, policy, 6, 16)
+    chunks = make_chunks(whole)
     play, k_steps = chunks.start(jax.random.key(5))
     ended, steps = [], []
     for i in range(1000):

@@ -10,7 +10,7 @@ from simulators.conftest import recipe
 from hmx.config.schema import EnvConfig
 from hmx.own.simulator import simulated
 from hmx.play.pixels import can_show, half_blocks
-from hmx.play.watch import _open_stage
+from hmx.play.watch import _open_simulator
 
 
 def test_a_picture_is_drawn_with_two_pixels_per_character():
@@ -59,9 +59,8 @@ def test_pictures_need_a_terminal_with_colours(options, able, monkeypatch):
 def test_a_simulator_without_pictures_is_shown_as_numbers_with_a_warning(options, warning):
     warnings: list[str] = []
     env = EnvConfig(id="walk")
-    stage = _open_stage(simulated(recipe(**options), env).spec, env, 0, True, warnings.append)
-    stage.reset(0, None)
-    assert warnings == ([warning] if warning else [])
-    image = stage.image()
-    stage.close()
-    assert (image is None) == bool(warning)
+    pool, draw = _open_simulator(simulated(recipe(**options), env).spec, env, 0, True, warnings.append)
+    with pool:
+        pool.reset()
+        assert warnings == ([warning] if warning else [])
+        assert (draw is None or draw() is None) == bool(warning)

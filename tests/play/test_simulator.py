@@ -12,13 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hmx.algos.evaluate import random_policy
 from hmx.algos.types import Decision
 from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.errors import ExitCode, HmxError
 from hmx.play import simulator
-from hmx.play.frames import Frame, FramePolicy, decide_at_random
+from hmx.play.frames import Frame, FramePolicy, frame_policy
 from hmx.play.saved_games import read as read_game
 from hmx.play.saved_games import replayed, save, saved_game
 from hmx.play.scenario import read_scenario
@@ -38,7 +39,7 @@ def compiled_once():
 
 @pytest.fixture(scope="module")
 def chance():
-    return FramePolicy(jax.jit(decide_at_random))
+    return frame_policy(random_policy())
 
 
 def game(**more: Any) -> Simulator:
@@ -165,7 +166,8 @@ def test_frame_is_written_as_json(chance):
 
 def test_random_play_is_uniform_over_legal_actions():
     mask = jnp.zeros((1, 1, 28), bool).at[0, 0, jnp.array([1, SIPHON])].set(True)
-    decision, _ = decide_at_random(None, (), jnp.zeros(1), mask, jnp.ones(1, bool), jax.random.key(0))
+    seen = None, None, (), jnp.zeros(1), mask, jnp.ones(1, bool)
+    decision, _ = random_policy().act(*seen, jax.random.key(0))
     assert decision.probs[0, 0].tolist() == [0.5 if index in (1, SIPHON) else 0.0 for index in range(28)]
     assert int(decision.action[0, 0]) in (1, SIPHON)
 

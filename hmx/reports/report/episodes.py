@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from hmx.algos.evaluate import Episodes, EvalPolicy, Play, make_evaluation
+from hmx.algos.evaluate import Chunks, Episodes, EvalPolicy, Recorded, make_evaluation, make_recorder, record
 from hmx.algos.search import make_act, simulations_of
-from hmx.algos.types import Decision, TrainState
+from hmx.algos.types import Decision
 from hmx.envs.protocol import EnvSpec, take
+from hmx.episodes import Step
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
-from hmx.jobs.hosted_evaluation import HostedEvaluation, decide_in
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
 from hmx.reports.report.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
 from hmx.reports.report.request import EPISODES, ReportOptions
 from hmx.runs.compilation import enable_cache
-from hmx.runs.hosted_play import HostedStep
 from hmx.runs.loop import eval_keys
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
+from hmx.runs.simulated import opened
 from hmx.stats.intervals import Floats
 from hmx.types import Array, Key
 
@@ -35,11 +36,10 @@ _NUMBERS = 32  # of an observation, at most
 _STREAM = 4  # of the seed: 0 to 3 are for training, evaluation, gradient reports and scores
 
 
-class _Recorded(NamedTuple):
-    """One step of the episodes that are shown, on the host."""
+class _Kept(NamedTuple):
+    """One step of the episodes that are shown."""
 
     env_state: Any  # before the action
-    playing: Any  # whether the episode to show is being played
     obs: Any  # before the action; None if the environment describes or renders its states
     decision: Decision
     reward: Any
@@ -59,6 +59,7 @@ class _Plan(NamedTuple):
     num_envs: int
     episodes: int
     search: int | None  # simulations per decision
+    longest: int | None  # steps of an episode; None for the limit of the environment
 
 
 def play_episodes(
@@ -73,8 +74,7 @@ def play_episodes(
     session = run.open()
     restored = run.agent(session)
     plan = _plan(session, options, evaluation)
-    play = _play if session.env.spec.simulator is None else _play_simulator
-    found, shown = interruptible(lambda: play(session, restored.state, plan, progress))
+    found, shown = interruptible(lambda: _play(session, restored.state, plan, progress))
     return PlayedEpisodes(
         checkpoint=restored.update, seed=plan.seed, greedy=plan.greedy, played=plan.episodes,
         returns=tuple(sorted(float(x) for x in found.total)), shown=shown,
@@ -89,93 +89,57 @@ def _plan(session: Session, options: ReportOptions, evaluation: Sequence[PolicyS
         key = eval_keys(cfg.run.seed, 1)
         search = simulations_of(cfg) if row.policy == "search" else None
         num_envs = side_by_side(session, row.episodes, simulations_of(cfg))
-        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search)
+        return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search, None)
     episodes, key = options.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(options.seed), _STREAM)
-    return _Plan(None, options.greedy, options.seed, key, episodes, episodes, simulations_of(cfg))
+    num_envs, longest = episodes, min(session.env.spec.max_steps or LONGEST, LONGEST)
+    if session.env.spec.simulator is not None:
+        num_envs, longest = cfg.env.num_envs, 0
+    return _Plan(None, options.greedy, options.seed, key, num_envs, episodes, simulations_of(cfg), longest or None)
 
 
 def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
-    """Play all episodes, and the best, the median and the worst of them a second time to keep their steps."""
+    """Play all episodes, and the best, the median and the worst of them a second time to keep their steps.
+
+    Episodes of a simulator are the same the second time if it is deterministic.
+    """
     env, spec, algorithm = session.env, session.env.spec, session.algorithm
-    decide = make_act(algorithm, env, session.cfg, plan.search, plan.greedy)
+    policy = EvalPolicy(make_act(algorithm, env, session.cfg, plan.search, plan.greedy), algorithm.initial_carry)
+    whole = make_evaluation(env, policy, plan.num_envs, plan.episodes, plan.longest)
+    recorder = make_recorder(whole, partial(_kept, spec))
+    if session.lowered is not None:
+        programs = session.lowered.part("report", plan.search, plan.greedy, plan.num_envs, plan.episodes, plan.longest)
+        recorder = Chunks(programs.reuse("start", recorder.start), programs.reuse("advance", recorder.advance))
 
-    def act(state: Any, env_state: Any, carry: Any, *seen: Any) -> tuple[Array, Any]:
-        decision, carry = decide(state, env_state, carry, *seen)
-        return decision.action, (carry, decision)
-
-    policy = EvalPolicy(act, algorithm.initial_carry)
-    longest = None if plan.evaluated else min(spec.max_steps or LONGEST, LONGEST)
-    whole = make_evaluation(env, policy, plan.num_envs, plan.episodes, longest)
-    k_reset, k_steps = jax.random.split(plan.key)
-
-    def one_step(state: TrainState, key: Key, play: Play, entries: Array) -> tuple[Play, _Recorded, Array]:
-        after, timestep = whole.step(state, key, play)
-        carry, decision = after.carry
-        after = after._replace(carry=carry)
-        outcome = (timestep.reward, timestep.terms, timestep.info, timestep.terminated, timestep.truncated)
-        obs = None if spec.describe is not None or spec.render is not None else play.obs
-        here = play.entry[None] == entries[:, None]
-        envs = here.argmax(1)
-        kept = jax.tree.map(lambda leaf: leaf[envs], (obs, decision, *outcome))
-        return after, _Recorded(take(spec, play.env_state, envs), here.any(1), *kept), whole.unfinished(after)
-
-    def steps(entries: Sequence[int] | np.ndarray[Any, Any]) -> Iterator[tuple[Play, _Recorded]]:
-        play, more = start, True
-        while more:
-            play, recorded, unfinished = advance(state, k_steps, play, np.asarray(entries, np.int32))
-            more = bool(unfinished)
-            progress("compiling and playing episodes", int(play.episodes.finished.sum()), plan.episodes)
-            yield play, recorded
+    def steps(entries: Sequence[int]) -> Iterator[tuple[Episodes, Recorded]]:
+        with opened(env, session.cfg.env, min(plan.num_envs, plan.episodes), plan.seed) as stepped:
+            own = recorder if stepped is env else make_recorder(whole.on(stepped), partial(_kept, spec))
+            for found, recorded in record(own, state, plan.key, entries):
+                progress("compiling and playing episodes", int(found.finished.sum()), plan.episodes)
+                yield found, recorded
 
     progress("compiling and playing episodes", 0, plan.episodes)
-    begin: Callable[..., Any] = jax.jit(whole.start)
-    advance: Callable[..., Any] = jax.jit(one_step)
-    if session.lowered is not None:
-        programs = session.lowered.part("report", plan.search, plan.greedy, plan.num_envs, plan.episodes, longest)
-        begin, advance = programs.reuse("start", begin), programs.reuse("advance", advance)
-    start = begin(k_reset)
-    for play, _ in steps([0] * len(_places(plan.episodes))):
-        last = play
-    found: Episodes = jax.device_get(last.episodes)
+    for so_far, _ in steps([0] * len(_places(plan.episodes))):
+        last = so_far
+    found: Episodes = jax.device_get(last)
     places, entries = _chosen(found.total)
-    kept: list[list[_Recorded]] = [[] for _ in places]
-    for play, recorded in steps(entries):
+    kept: list[list[_Kept]] = [[] for _ in places]
+    for so_far, recorded in steps(entries):
         step = jax.device_get(recorded)
         for i in np.flatnonzero(step.playing):
-            kept[i].append(step)
-        if np.asarray(play.episodes.finished)[entries].all():
+            kept[i].append(step.kept)
+        if np.asarray(so_far.finished)[entries].all():
             break
     return found, tuple(_episode(spec, place, kept[i], i) for i, place in enumerate(places))
 
 
-def _play_simulator(
-    session: Session, state: Any, plan: _Plan, progress: Progress
-) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
-    """Play all episodes of a simulator, and the shown ones a second time, which are the same if it is deterministic."""
-    spec, algorithm = session.env.spec, session.algorithm
-    num_envs = min(plan.num_envs, session.cfg.env.num_envs)
-    evaluation = HostedEvaluation(spec, session.cfg.env, plan.seed, plan.key, num_envs, plan.episodes)
-    decide = decide_in(spec, algorithm, state, "greedy" if plan.greedy else "sampled")
-    found = evaluation.play(decide, algorithm.initial_carry, progress, "playing episodes")
-    places, entries = _chosen(found.total)
-    kept: dict[int, list[_Recorded]] = {entry: [] for entry in entries}
-    ended: set[int] = set()
-    for step, entry in evaluation.steps(decide, algorithm.initial_carry):
-        for e in np.flatnonzero(np.isin(entry, entries)):
-            kept[int(entry[e])].append(_recorded(step, int(e)))
-            if step.terminated[e] | step.truncated[e]:
-                ended.add(int(entry[e]))
-        if len(ended) == len(kept):
-            break
-    return found, tuple(_episode(spec, place, kept[entry], 0) for place, entry in zip(places, entries, strict=True))
-
-
-def _recorded(step: HostedStep, e: int) -> _Recorded:
-    one = slice(e, e + 1)
-    reward = step.reward[one, None]
-    decision = jax.tree.map(lambda leaf: leaf[one], step.decision)
-    ends = step.terminated[one], step.truncated[one]
-    return _Recorded((), None, step.obs[one], decision, reward, {"reward": reward[:, 0]}, {}, *ends)
+def _kept(spec: EnvSpec, step: Step, envs: Array) -> _Kept:
+    seen, is_described = step.timestep, spec.describe is not None or spec.render is not None
+    outcome = (seen.reward, seen.terms, seen.info, seen.terminated, seen.truncated)
+    shown = None if is_described else step.before.obs
+    return _Kept(
+        take(spec, step.before.env_state, envs),
+        *jax.tree.map(lambda leaf: leaf[envs], (shown, step.decision, *outcome)),
+    )
 
 
 def _places(episodes: int) -> tuple[str, ...]:
@@ -190,7 +154,7 @@ def _chosen(total: Array) -> tuple[tuple[str, ...], list[int]]:
     return places, [int(order[index[place]]) for place in places]
 
 
-def _episode(spec: EnvSpec, place: str, steps: Sequence[_Recorded], i: int) -> PlayedEpisode:
+def _episode(spec: EnvSpec, place: str, steps: Sequence[_Kept], i: int) -> PlayedEpisode:
     """Describe the episode of the environment at index i; the page shows only the start of a very long one."""
     last = steps[-1]
     won = any(name.startswith("wins") and value[i] > 0 for name, value in last.info.items())
@@ -199,7 +163,7 @@ def _episode(spec: EnvSpec, place: str, steps: Sequence[_Recorded], i: int) -> P
     return PlayedEpisode(place, total, len(steps), ending, tuple(_step(spec, step, i) for step in steps[:LONGEST]))
 
 
-def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
+def _step(spec: EnvSpec, step: _Kept, e: int) -> PlayedStep:
     actions, probs = step.decision.action[e], step.decision.probs[e]
     value = float(np.mean(step.decision.value[e]))
     names = spec.action_names
@@ -222,7 +186,7 @@ def _step(spec: EnvSpec, step: _Recorded, e: int) -> PlayedStep:
     )
 
 
-def _state(spec: EnvSpec, step: _Recorded, e: int) -> Mapping[str, JsonValue]:
+def _state(spec: EnvSpec, step: _Kept, e: int) -> Mapping[str, JsonValue]:
     """Describe a position as the environment does, or by its text, or by the start of its observation."""
     if step.obs is None:
         state = take(spec, step.env_state, np.array([e]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,15 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.algos.evaluate import EvalPolicy, make_evaluation, make_recorder, record, taking
 from hmx.algos.policy_outputs import make_policy_outputs
+from hmx.algos.types import Carry, Decision
 from hmx.config.schema import Config, EnvConfig, GameRules
-from hmx.envs.protocol import Env, playable
+from hmx.envs.protocol import EnvSpec, EnvState, playable, take
+from hmx.episodes import Step
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records.paths import CHAMPION, DEFAULT_ROOT
 from hmx.reports.review.findings import GameReview, ReviewFindings
 from hmx.reports.review.judge import GamePositions, Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
+from hmx.runs.buffers import Host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session
@@ -144,47 +148,57 @@ def judge_of(session: Session, state: Any, request: ReviewRequest) -> Judge:
     return Judge(session.env, policy, network.outputs, network.params(state), options)
 
 
+class _Kept(NamedTuple):
+    """One step of a game, in a batch of one."""
+
+    env_state: Any  # before the action
+    obs: Host
+    legal: Host
+    action: Host
+    reward: Host
+    terminated: Host
+    truncated: Host
+    info: dict[str, Host]
+
+
 def play_games(judge: Judge, episodes: int, seed: int) -> list[PlayedGame]:
     """Play games side by side from new starts, at most `LONGEST` moves each, with the policy of the rollouts."""
-    env = judge.env
-    k_reset, k_play = jax.random.split(jax.random.fold_in(jax.random.key(seed), _STREAM))
-    state, seen = jax.jit(env.reset)(jax.random.split(k_reset, episodes))
+    spec, policy = judge.env.spec, judge.policy
 
-    @jax.jit
-    def move(params: Any, state: Any, obs: Array, legal: Array, key: Key) -> tuple[Any, Any, Array]:
-        k_act, k_env = jax.random.split(key)
-        action = judge.policy.act(params, obs, legal, jax.random.split(k_act, episodes))
-        after, timestep = env.step(state, action, jax.random.split(k_env, episodes))
-        return after, timestep, action
+    def act(
+        params: Any, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
+    ) -> tuple[Decision, Carry]:
+        return taking(policy.act(params, obs, legal, jax.random.split(key, episodes))), carry
 
-    steps: list[Any] = []
-    ended = np.zeros(episodes, bool)
-    length, total = np.zeros(episodes, int), np.zeros(episodes)
-    outcome = ["unfinished"] * episodes
-    while not ended.all() and len(steps) < LONGEST:
-        k_move = jax.random.fold_in(k_play, len(steps))
-        after, timestep, action = interruptible(partial(move, judge.params, state, seen.obs, seen.legal, k_move))
-        steps.append(jax.device_get((state, seen.obs, seen.legal, action)))
-        ends = timestep.reward, timestep.terminated, timestep.truncated, timestep.info
-        reward, over, cut, info = jax.device_get(ends)
-        total += np.where(ended, 0.0, reward.mean(-1))
-        length += ~ended
-        for i in np.flatnonzero(~ended & (over | cut)):
-            won = "wins_sum" in info and info["wins_sum"][i] > 0
-            outcome[i] = "won" if won else "ended" if over[i] else "truncated"
-        ended |= over | cut
-        state, seen = after, timestep
-    return [
-        PlayedGame(f"game {i + 1}", _positions(env, steps[: length[i]], i), outcome[i], float(total[i]))
-        for i in range(episodes)
-    ]
+    def keep(step: Step, envs: Array) -> tuple[Any, ...]:
+        now, seen = step.before, step.timestep
+        outcome = (seen.reward, seen.terminated, seen.truncated, seen.info)
+        kept = jax.tree.map(lambda leaf: leaf[envs], (now.obs, now.legal, step.decision.action, *outcome))
+        return take(spec, now.env_state, envs), *kept
+
+    whole = make_evaluation(judge.env, EvalPolicy(act), episodes, episodes, LONGEST)
+    key = jax.random.fold_in(jax.random.key(seed), _STREAM)
+    steps = record(make_recorder(whole, keep), judge.params, key, range(episodes))
+    games: list[list[_Kept]] = [[] for _ in range(episodes)]
+    while (found := interruptible(partial(next, steps, None))) is not None:
+        step = jax.device_get(found[1])
+        states, *others = step.kept
+        for i in np.flatnonzero(step.playing):
+            one = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], others)
+            games[i].append(_Kept(take(spec, states, np.array([i])), *one))
+    return [_game(spec, f"game {i + 1}", game) for i, game in enumerate(games)]
 
 
-def _positions(env: Env, steps: list[Any], game: int) -> GamePositions:
-    axis = env.spec.state_axis
-    states = [jax.tree.map(lambda leaf: leaf.take([game], axis=axis), step[0]) for step in steps]
-    joined = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves, axis=axis)), *states)
-    return GamePositions(joined, *(np.stack([step[part][game] for step in steps]) for part in (1, 2, 3)))
+def _game(spec: EnvSpec, name: str, steps: Sequence[_Kept]) -> PlayedGame:
+    last = steps[-1]
+    won = bool(last.info.get("wins_sum", np.zeros(1))[0] > 0)
+    ended, truncated = last.terminated[0], last.truncated[0]
+    outcome = "unfinished" if not (ended | truncated) else "won" if won else "ended" if ended else "truncated"
+    states = [step.env_state for step in steps]
+    joined = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves, axis=spec.state_axis)), *states)
+    shown = zip(*((step.obs, step.legal, step.action) for step in steps), strict=True)
+    total = sum(float(step.reward.mean()) for step in steps)
+    return PlayedGame(name, GamePositions(joined, *map(np.concatenate, shown)), outcome, total)
 
 
 def _review(

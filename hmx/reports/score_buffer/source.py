@@ -11,12 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx import episodes
 from hmx.algos.dqn.update import DqnLearner
+from hmx.algos.evaluate import taking
 from hmx.algos.policy_outputs import PolicyOutputs, make_policy_outputs
-from hmx.algos.types import TrainState
+from hmx.algos.types import Carry, Decision, TrainState
 from hmx.config.schema import Config, ContinuationKind
 from hmx.config.textfile import quoted, read_text
 from hmx.envs.protocol import Env, EnvSpec, playable
+from hmx.episodes import Now, Step
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
 from hmx.records import buffer_file
@@ -160,7 +163,7 @@ _STREAM = 3  # of the seed: 0 is for training, 1 for evaluation, 2 for gradient 
 _PARALLEL = 16  # environments: few, so that each gets far into its episodes
 
 
-class _Step(NamedTuple):
+class _Kept(NamedTuple):
     items: dict[str, Array]
     env_state: Any
     td_error: Array  # [E]
@@ -176,7 +179,7 @@ def collect(agent: Agent, number: int, key: Key) -> Buffer:
     spec = agent.env.spec
     steps = -(-number // num_envs)
     program = jax.jit(partial(_played, agent, num_envs, steps))
-    seen: _Step = interruptible(lambda: jax.block_until_ready(program(agent.params, key)))
+    seen: _Kept = interruptible(lambda: jax.block_until_ready(program(agent.params, key)))
     size = steps * num_envs
     axes = [1 + spec.state_axis % (leaf.ndim - 1) for leaf in jax.tree.leaves(seen.env_state)]
     states = {}
@@ -202,32 +205,32 @@ def collect(agent: Agent, number: int, key: Key) -> Buffer:
     )
 
 
-def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _Step:
+def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _Kept:
     env, network = agent.env, agent.network
     k_reset, k_play = jax.random.split(key)
-    state, shown = env.reset(jax.random.split(k_reset, num_envs))
 
-    def play(now: tuple[Any, Array, Array], step: Array) -> tuple[tuple[Any, Array, Array], _Step]:
-        state, obs, legal = now
-        k_act, k_env = jax.random.split(jax.random.fold_in(k_play, step))
-        preferred = network.outputs(params, obs)
-        action = jax.vmap(distributions.sample)(jax.random.split(k_act, num_envs), preferred, legal)
-        after, timestep = env.step(state, action, jax.random.split(k_env, num_envs))
-        team = timestep.reward.mean(-1) if network.team_reward == "mean" else timestep.reward.sum(-1)
-        value = network.value(params, timestep.final_obs, timestep.final_legal)
-        following = jnp.where(timestep.terminated, 0.0, value)
-        error = team + agent.cfg.algo.gamma * following - network.value(params, obs, legal)
+    def act(now: Now, k_act: Key) -> tuple[Decision, Carry]:
+        preferred = network.outputs(params, now.obs)
+        return taking(jax.vmap(distributions.sample)(jax.random.split(k_act, num_envs), preferred, now.legal)), ()
+
+    def keep(step: Step) -> _Kept:
+        now, seen = step.before, step.timestep
+        team = seen.reward.mean(-1) if network.team_reward == "mean" else seen.reward.sum(-1)
+        value = network.value(params, seen.final_obs, seen.final_legal)
+        following = jnp.where(seen.terminated, 0.0, value)
+        error = team + agent.cfg.algo.gamma * following - network.value(params, now.obs, now.legal)
         items = {
-            OBS: obs,
-            LEGAL: legal,
-            ACTION: action,
+            OBS: now.obs,
+            LEGAL: now.legal,
+            ACTION: step.decision.action,
             "reward_tp1": team,
-            "terminated_tp1": timestep.terminated,
-            "truncated_tp1": timestep.truncated,
+            "terminated_tp1": seen.terminated,
+            "truncated_tp1": seen.truncated,
         }
-        return (after, timestep.obs, timestep.legal), _Step(items, state, error)
+        return _Kept(items, now.env_state, error)
 
-    return jax.lax.scan(play, (state, shown.obs, shown.legal), jnp.arange(steps))[1]
+    now, _ = episodes.start(env, num_envs, (), k_reset)
+    return episodes.scan(env, act, now, k_play, steps, keep)
 
 
 def settle(

@@ -6,8 +6,9 @@ import numpy as np
 
 from hmx.algos.types import Decision
 from hmx.envs.protocol import EnvSpec
-from hmx.reports.report.episodes import _recorded, _step
-from hmx.runs.hosted_play import HostedStep
+from hmx.episodes import Now, Step
+from hmx.reports.report.episodes import _kept, _step
+from hmx.types import Timestep
 
 
 def test_a_step_shows_every_part_of_its_action() -> None:
@@ -16,6 +17,9 @@ def test_a_step_shows_every_part_of_its_action() -> None:
     decision = Decision(np.array([[[1, 2]]]), numbers[None], np.full((1, 1, 5), 0.4), numbers[None])
     ends = np.zeros(1, bool)
     obs, legal = np.array([[[0.5, -0.5]]]), np.ones((1, 1, 5), bool)
-    step = _step(spec, _recorded(HostedStep(numbers, obs, legal, decision, numbers, ends, ends, obs), 0), 0)
+    timestep = Timestep(obs, legal, obs, legal, numbers[None], ends, ends, ends[None], {"reward": numbers}, {})
+    step = _step(
+        spec, _kept(spec, Step(Now((), obs, legal, None, ends, np.int32(0)), decision, timestep), np.zeros(1, int)), 0
+    )
     assert (step.action, step.probabilities, step.value, step.reward) == ("1, 2", {}, 1.0, 1.0)
     assert step.state == {"observation": [[0.5, -0.5]]}
