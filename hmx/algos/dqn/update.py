@@ -147,7 +147,7 @@ def _select(parts: DqnComponents, sound: Array, after: DqnState, before: DqnStat
         return _with_replay(state, without_stored(state.learner.replay))
 
     chosen = tree_where(sound, light(after), light(before))
-    return _with_replay(chosen, chosen.learner.replay._replace(items=replay.items, env_states=replay.env_states))
+    return _with_replay(chosen, _with_stored(chosen.learner.replay, replay))
 
 
 def _with_replay(state: DqnState, replay: ReplayState) -> DqnState:
@@ -165,8 +165,7 @@ def _play(parts: DqnComponents, state: DqnState, hypers: Hypers, key: Key) -> tu
         (actors, replay), (number, old) = now, step
         after, result = play_step(parts.env, act, actors, jax.random.fold_in(key, number))
         items = experience(actors.obs, actors.legal, actors.agent_done, result.decision.action, result.timestep)
-        # always the new ones: depending on the old ones lets the compiler write the buffer in place
-        new = tree_where(hypers["epsilon"] >= 0.0, (items, actors.env_state), old)
+        new = _after_reading(old, (items, actors.env_state), hypers["epsilon"])
         return (after, parts.replay.add(replay, *new)), result.metrics
 
     overwritten = _next_slots(parts, state.learner.replay)
@@ -175,6 +174,16 @@ def _play(parts: DqnComponents, state: DqnState, hypers: Hypers, key: Key) -> tu
     learner = state.learner._replace(replay=replay, overwritten=overwritten)
     actors, played = hold_first_episodes(actors, over_time(metrics))
     return state._replace(actors=actors, learner=learner), played
+
+
+def _after_reading(old: Stored, new: Stored, probability: Array) -> Stored:
+    """Return `new`, such that the compiler writes it into the buffer only after it has read `old` there.
+
+    Otherwise it holds the buffer twice: of a million transitions of FrozenLake, 585 MB of temporary memory instead of
+    27 MB. It does so too if every step reads the slots that it writes, or with `jax.lax.optimization_barrier`, which
+    XLA drops early. So `new` depends on `old` by a condition that holds for every probability, which XLA cannot know.
+    """
+    return tree_where(probability >= 0.0, new, old)
 
 
 def _next_slots(parts: DqnComponents, replay: ReplayState) -> Stored:
@@ -191,38 +200,57 @@ def _learner_of(state: DqnState) -> Learner:
 
 
 def _update(parts: DqnComponents, state: DqnState, hypers: Hypers) -> tuple[DqnState, Metrics]:
+    """Play, take the gradient steps that are due, and score and survey the buffer if that is due.
+
+    The parts that are not due in every update get the buffer without its transitions, since a condition copies what it
+    passes on. They read the transitions in `stored`, which only playing changes.
+    """
     k_play, k_learn, k_score = _keys(state)
     state, metrics = _play(parts, state, hypers, k_play)
     stored = state.learner.replay
-
-    def with_light(light: ReplayState) -> ReplayState:
-        return light._replace(items=stored.items, env_states=stored.env_states)
-
-    def gradient_steps(learner: Learner) -> tuple[Learner, Metrics]:
-        return learn(parts, learner, stored, hypers, k_learn)[:2]
-
-    def scores(light: ReplayState) -> tuple[ReplayState, Metrics]:
-        replay, found = q_scoring.score_pass(parts, learner.params, with_light(light), k_score)
-        return without_stored(replay), found
-
-    def look(light: ReplayState) -> tuple[ReplayState, Metrics]:
-        light, found = q_scoring.survey(parts, light)
-        if parts.net.hidden:
-            slots = jnp.linspace(0, stored.size - 1, DORMANT_SAMPLE).astype(jnp.int32)
-            found |= dormant_units(parts.net.hidden(learner.params, stored.items.obs_t[slots]))
-        return light, found
-
-    learner, found = _where(hypers["gradient_steps"] > 0, gradient_steps, _learner_of(state))
-    light, metrics = learner.replay, metrics | found
+    steps = partial(_gradient_steps, parts, stored, hypers, k_learn)
+    learner, found = _where(hypers["gradient_steps"] > 0, steps, _learner_of(state))
+    replay, metrics = learner.replay, metrics | found
     if parts.cfg.score.every:
-        light, found = _where(hypers["score"] > 0, scores, light)
+        replay, found = _where(hypers["score"] > 0, partial(_scored, parts, stored, learner.params, k_score), replay)
         metrics |= found
-    light, found = _where(hypers["survey"] > 0, look, light)
+    replay, found = _where(hypers["survey"] > 0, partial(_surveyed, parts, stored, learner.params), replay)
     own = state.learner._replace(
-        target_params=learner.target_params, replay=with_light(light), gradient_steps=learner.gradient_steps
+        target_params=learner.target_params,
+        replay=_with_stored(replay, stored),
+        gradient_steps=learner.gradient_steps,
     )
     state = state._replace(params=learner.params, opt_state=learner.opt_state, learner=own, update=state.update + 1)
     return state, metrics | found
+
+
+def _gradient_steps(
+    parts: DqnComponents, stored: ReplayState, hypers: Hypers, key: Key, learner: Learner
+) -> tuple[Learner, Metrics]:
+    learner, metrics, _ = learn(parts, learner, stored, hypers, key)
+    return learner, metrics
+
+
+def _scored(
+    parts: DqnComponents, stored: ReplayState, params: Params, key: Key, replay: ReplayState
+) -> tuple[ReplayState, Metrics]:
+    replay, metrics = q_scoring.score_pass(parts, params, _with_stored(replay, stored), key)
+    return without_stored(replay), metrics
+
+
+def _surveyed(
+    parts: DqnComponents, stored: ReplayState, params: Params, replay: ReplayState
+) -> tuple[ReplayState, Metrics]:
+    replay, metrics = q_scoring.survey(parts, replay)
+    if parts.net.hidden:
+        slots = jnp.linspace(0, stored.size - 1, DORMANT_SAMPLE).astype(jnp.int32)
+        metrics |= dormant_units(parts.net.hidden(params, stored.items.obs_t[slots]))
+    return replay, metrics
+
+
+def _with_stored(replay: ReplayState, stored: ReplayState) -> ReplayState:
+    """Invert `without_stored`."""
+    return replay._replace(items=stored.items, env_states=stored.env_states)
 
 
 def _where(condition: Array, function: Callable[[_T], tuple[_T, Metrics]], operand: _T) -> tuple[_T, Metrics]:
