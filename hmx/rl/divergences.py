@@ -62,7 +62,7 @@ def categorical_kl(
     return each.sum(-1) + carrier - jax.lax.stop_gradient(carrier)
 
 
-Estimate = Literal["k1", "k2", "k3", "abs"]
+Estimate = Literal["k1", "k3"]
 
 
 def kl_estimate(
@@ -70,11 +70,8 @@ def kl_estimate(
 ) -> Float[Array, "*b"]:
     """Estimate KL(policy || reference) per sample of the policy (Schulman 2020), by `d = log_prob - reference`.
 
-    `k1` is d, `k2` d^2 / 2, `k3` exp(-d) - 1 + d, `abs` |d|. The expected gradient of k1 is 0 for every reference,
-    since it is the mean score. The gradient of k2 is correct, and that of k3 belongs to KL(reference || policy).
-
-    Raises:
-        KeyError: any other kind.
+    `k1` is d, and `k3` exp(-d) - 1 + d. The expected gradient of k1 is 0 for every reference, since it is the mean
+    score. That of k3 belongs to KL(reference || policy).
     """
     d = log_prob - jax.lax.stop_gradient(reference_log_prob)
-    return {"k1": d, "k2": 0.5 * jnp.square(d), "k3": jnp.expm1(-d) + d, "abs": jnp.abs(d)}[kind]
+    return d if kind == "k1" else jnp.expm1(-d) + d

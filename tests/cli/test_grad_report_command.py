@@ -61,7 +61,7 @@ def test_command_measures_stored_transitions_by_td_error(hmx, tmp_path):
     [
         (["corridor", "--groups", "2"], ExitCode.USAGE, ["cannot fill 4 buckets with 2 groups", "--groups 64"]),
         (["corridor", "--per-group", "1"], ExitCode.USAGE, ["--per-group", "2 or more", "--per-group 8"]),
-        (["corridor", "--by", "luck"], ExitCode.USAGE, ["luck", "reward_std, return, length, level, td, consequence"]),
+        (["corridor", "--by", "luck"], ExitCode.USAGE, ["luck", "reward_std, return, td, consequence, priority, age"]),
         (["corridor", "--by", "age"], ExitCode.USAGE, ["cannot rank by age without --replay", "add --replay"]),
         (["corridor", "--checkpoint", "999"], ExitCode.ARTEFACT, ["there is no checkpoint", "checkpoints there"]),
         (["coridor"], ExitCode.ARTEFACT, ["did you mean corridor?"]),

@@ -29,7 +29,7 @@ from hmx.algos.gradients.probe import (
     steps_at_most,
     third,
 )
-from hmx.algos.gradients.ranking import Figure, check_rank, even, make_consequence, of_episodes
+from hmx.algos.gradients.ranking import Figure, of_episodes
 from hmx.algos.gradients.request import ProbeRequest, check_q
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Carry, Decision, Params, RolloutState
@@ -37,7 +37,6 @@ from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.replay import Experience, ReplayState, experience
 from hmx.replay.offline import history
-from hmx.rl import distributions
 from hmx.types import Array, Key
 
 
@@ -119,7 +118,6 @@ def _joined(seen: list[Recording]) -> Steps:
 def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> results.Reporter:
     """Build the reporter of episodes, or of stored transitions; see `hmx.algos.gradients.reporter`."""
     check_q(request)
-    check_rank(request.rank, env.spec, recurrent=False)
     components = make_dqn_components(cfg, env)
     if request.replay:
         return ReplayReporter(components, request, stored)
@@ -139,14 +137,6 @@ class QReporter:
         self.probers = {common: make_q_prober(parts, request, common, stored) for common in (False, True)}
         self.functions = q_terms.make_td_functions(parts, False)
         self.recheck = jax.jit(partial(_recheck, parts))
-
-        def act(player: Player, obs: Array, legal: Array, keys: Key) -> Array:
-            values = parts.net.values(player.params, obs)
-            return jax.vmap(partial(distributions.epsilon_greedy, epsilon=player.epsilon))(keys, values, legal)
-
-        chosen = self.probers[request.keys == "common"]
-        by_consequence = request.rank == "consequence"
-        self.consequence = make_consequence(parts.env, act, chosen, parts.cfg.algo.gamma) if by_consequence else None
 
     def __call__(
         self, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
@@ -175,7 +165,7 @@ class QReporter:
             request,
             self.parts.cfg.algo,
             episodes,
-            self._figure(probe, player, found, slots, again),
+            self._figure(probe, found, slots),
             sums_of(np.arange(request.per_group)),
             sums_of,
             q_terms.COEFS,
@@ -199,22 +189,14 @@ class QReporter:
         steps = np.array([len(slots) for slots in groups], np.float64)
         return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members))))
 
-    def _figure(self, probe: QProbe, player: Player, found: q_terms.TdTargets, slots: Ints, key: Key) -> Figure | None:
+    def _figure(self, probe: QProbe, found: q_terms.TdTargets, slots: Ints) -> Figure | None:
         """Return the values that rank the groups; None for `reward_std`."""
-        by, shape, level_of = self.request.rank, probe.episodes.returns.shape, self.parts.env.spec.level
-        if self.consequence is not None:
-            items = jax.tree.map(lambda leaf: leaf[: probe.counts.shape[1]], probe.history.items)
-            return self.consequence(player, key, items.obs_t, items.legal_t, items.action_t)
+        by, shape = self.request.rank, probe.episodes.returns.shape
         if by == "td":
             total = np.zeros(probe.counts.size)
             total[slots] = np.abs(found.td_error)
             count = probe.counts.sum(0).reshape(shape).astype(np.float64)
             return Figure(total.reshape(probe.counts.shape).sum(0).reshape(shape) / np.maximum(count, 1.0), count)
-        if by == "level":
-            assert level_of is not None
-            level = np.asarray(level_of(probe.history.items.obs_t), np.float64).max(-1)
-            seen = np.where(probe.counts, level.reshape(probe.counts.shape), -np.inf)
-            return even(seen.max(0).reshape(shape))
         return of_episodes(by, probe.episodes)
 
 

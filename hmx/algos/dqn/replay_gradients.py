@@ -27,7 +27,6 @@ from hmx.types import Key
 _UNKNOWN: dict[RankBy, tuple[str, str]] = {
     "consequence": ("none has a score", "--by td, or score them: hmx score-buffer RUN --write-back"),
     "return": ("it holds no whole episode", "--by td"),
-    "length": ("it holds no whole episode", "--by td"),
     "reward_std": ("no two whole episodes in it start from the same observation", "--by td"),
 }
 
@@ -140,7 +139,6 @@ class ReplayReporter:
 
     def _value(self, stored: Stored, slots: Ints, error: Floats) -> Host:
         assert stored.probs is not None and stored.scores is not None and stored.scored is not None
-        level = self.parts.env.spec.level
         match self.request.rank:
             case "td":
                 return error
@@ -148,16 +146,10 @@ class ReplayReporter:
                 return stored.probs[slots] * np.float64(stored.size)
             case "age":
                 return np.asarray(np.uint32(stored.num_added % 2**32) - stored.birth[slots])
-            case "level":
-                assert level is not None
-                highest: Host = np.asarray(level(stored.items.obs_t[slots]).max(-1))
-                return highest
             case "consequence":
                 return np.where(stored.scored, stored.scores, np.nan)[slots]
             case "return":
                 return episodes(stored).ret[slots]
-            case "length":
-                return episodes(stored).length[slots]
             case "reward_std":
                 return episodes(stored).start_std[slots]
 

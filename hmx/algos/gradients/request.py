@@ -10,15 +10,15 @@ from hmx.config.fields import fields_of
 from hmx.config.option import opt
 from hmx.errors import HmxError
 
-RankBy = Literal["reward_std", "return", "length", "level", "td", "consequence", "priority", "age"]
+RankBy = Literal["reward_std", "return", "td", "consequence", "priority", "age"]
 AdvantageKind = Literal["trainer", "group", "group-std"]
 KeyKind = Literal["independent", "common", "both"]
-KlKind = Literal["analytic", "k1", "k2", "k3", "abs"]
+KlKind = Literal["analytic", "k1", "k3"]
 
 PROBE, MEASURE = "Probe", "Measure"
 MAX_EPISODES = 1 << 20
 NO_KL = "has no policy to measure a KL divergence from"
-_STORED_ONLY = ("priority", "age")
+_STORED_ONLY = ("consequence", "priority", "age")
 _EPISODES_ONLY = "drop it, or drop --replay to play episodes"
 
 
@@ -41,8 +41,8 @@ class ProbeRequest:
     )
     buckets: int = opt(4, "number of buckets that groups are ranked into", ge=1, panel=MEASURE)
     by: RankBy | None = opt(
-        None, "value that ranks the groups: reward_std, or td with --replay, by default; priority and age need "
-        "--replay", panel=MEASURE,
+        None, "value that ranks the groups: reward_std, or td with --replay, by default; consequence, priority and "
+        "age need --replay", panel=MEASURE,
     )  # fmt: skip
     rank_zeros: bool = opt(
         False, "rank groups that score 0 with the others, instead of in a bucket of their own", panel=MEASURE
@@ -52,7 +52,7 @@ class ProbeRequest:
         "trainer", "advantage in the task component: the trainer's, the return minus the group mean, or that divided "
         "by the standard deviation of the group", panel=MEASURE,
     )  # fmt: skip
-    kl: KlKind = opt("analytic", "KL divergence, exact or as one of four estimates", panel=MEASURE)
+    kl: KlKind = opt("analytic", "KL divergence, exact or as one of two estimates", panel=MEASURE)
     kl_coef: float | None = opt(
         None, "weight of the KL component (by default ppo.ref_kl_coef as scheduled; 0 with --reference)", ge=0,
         panel=MEASURE,

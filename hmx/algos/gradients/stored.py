@@ -58,7 +58,6 @@ class StoredEpisodes(NamedTuple):
     """The episode of every transition; NaN if the buffer does not hold all of it."""
 
     ret: Floats  # [N] undiscounted return
-    length: Floats  # [N]
     start_std: Floats  # [N]: std of the returns of all stored episodes that start from the same observation
 
 
@@ -82,10 +81,9 @@ def episodes(stored: Stored) -> StoredEpisodes:
     tails = np.concatenate([heads[1:], [size]]) - 1
     whole = sure[heads] & over[tails]
     ret = np.where(whole, np.bincount(number, reward[order]), np.nan)
-    length = np.where(whole, tails - heads + 1.0, np.nan)
     std = _start_std(items.obs_t, order[heads], ret)
-    found = [np.empty(size) for _ in range(3)]
-    for target, values in zip(found, (ret, length, std), strict=True):
+    found = [np.empty(size) for _ in range(2)]
+    for target, values in zip(found, (ret, std), strict=True):
         target[order] = values[number]
     return StoredEpisodes(*found)
 

@@ -72,11 +72,8 @@ class Checks(NamedTuple):
 
 
 def components(kl: KlKind, has_reference: bool) -> tuple[str, ...]:
-    """Return the components of the loss: without a reference there is no KL term, but some estimates have a gradient.
-
-    Those are `k1` and `abs`, measured from the policy itself.
-    """
-    return tuple(name for name in COMPONENTS if name != "kl" or has_reference or kl in ("k1", "abs"))
+    """Return the components of the loss: without a reference there is no KL term, but `k1` has a gradient even then."""
+    return tuple(name for name in COMPONENTS if name != "kl" or has_reference or kl == "k1")
 
 
 def coefficients(names: Sequence[str], vf_coef: float, hypers: Mapping[str, float], kl_coef: float) -> dict[str, float]:
@@ -91,8 +88,7 @@ def ppo_sums(parts: PpoComponents, kl: KlKind) -> Callable[[Params, GroupBatch, 
     The losses, from the same terms that training minimises, exclude their coefficients, so entropy is negative.
 
     A `kl` of `analytic` is the exact divergence; the others are estimates from the sampled actions, for comparison. The
-    expected gradient of k1 is 0 for every reference, that of k2 is that of KL(policy || reference), and that of k3 is
-    that of KL(reference || policy).
+    expected gradient of k1 is 0 for every reference, and that of k3 is that of KL(reference || policy).
     """
 
     def sums(params: Params, group: GroupBatch, stats: Stats, hypers: Hypers) -> tuple[Array, Checks]:
@@ -148,7 +144,7 @@ class _PpoReporter:
         self.probers = {common: make_prober(parts, request, common, stored) for common in (False, True)}
         self.gradients = make_group_gradients(at_rows(ppo_sums(parts, request.kl)))
         self.codec = jax.jit(partial(fit_codec, parts))
-        self.ranker = make_ranker(parts, self.probers[request.keys == "common"], request.rank)
+        self.ranker = make_ranker(parts, request.rank)
 
     def __call__(
         self, state: TrainState, hypers: Mapping[str, float], key: Key, reference: TrainState | None = None
@@ -176,7 +172,7 @@ class _PpoReporter:
             request,
             cfg.algo,
             episodes,
-            self.ranker(probe, state, key),
+            self.ranker(probe),
             sums,
             lambda members: sums_of(members)[0],
             coefficients(components(request.kl, chosen is not None), value_weight(cfg.ppo), hypers, kl_coef),

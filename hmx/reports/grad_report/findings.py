@@ -121,7 +121,6 @@ _ZERO_NOTES = {
 _WHY_UNDEFINED = {
     "consequence": "they have not been scored",
     "return": "the buffer does not hold the whole episode",
-    "length": "the buffer does not hold the whole episode",
     "reward_std": "no two whole episodes in the buffer start from that observation",
 }
 

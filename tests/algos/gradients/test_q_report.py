@@ -198,7 +198,7 @@ def test_saved_buffer_gives_the_report_of_the_checkpoint(learned, replayed):
     assert learned.report(STORED, refreshed).consistency.td_rank != replayed.consistency.td_rank
 
 
-@pytest.mark.parametrize("by", ["priority", "age", "consequence", "return", "length", "reward_std"])
+@pytest.mark.parametrize("by", ["priority", "age", "consequence", "return", "reward_std"])
 def test_rank_transitions_by_other_values(learned, by):
     stored = of_state(learned.parts, learned.state.learner.replay)
     scores = np.where(np.arange(96) % 3 == 0, 0.0, np.arange(96.0))
@@ -212,7 +212,7 @@ def test_rank_transitions_by_other_values(learned, by):
     if by == "consequence":
         assert all(s % 2 for s in slots[UNDEFINED]) and all(s % 6 == 0 for s in slots[ZERO])
         assert scores[slots["bucket_1"]].max() < scores[slots["bucket_3"]].min()
-    if by in ("return", "length"):
+    if by == "return":
         assert np.isnan(report.score[[*report.buckets[-1].groups]]).all()
     assert sum(map(len, slots.values())) == 48
 
@@ -232,14 +232,13 @@ def ring(num_added, done, cut=(), size=None, envs=2):
     )
     found = episodes(Stored("a ring", envs, num_added, birth[order], items))
     back = np.argsort(order)
-    return found.ret[back], found.length[back], found.start_std[back]
+    return found.ret[back], found.start_std[back]
 
 
 def test_episodes_are_rebuilt_from_the_order_of_transitions():
     """Environment 0 has 0 2 | 4 6 (cut) | 8, environment 1 has 1 3 5 | 7 9: the last of either goes on."""
-    ret, length, std = ring(10, done=(2, 5), cut=(6,))
+    ret, std = ring(10, done=(2, 5), cut=(6,))
     np.testing.assert_array_equal(ret, [2, 9, 2, 9, 10, 9, 10, np.nan, np.nan, np.nan])
-    np.testing.assert_array_equal(length, [2, 3, 2, 3, 2, 3, 2, np.nan, np.nan, np.nan])
     # returns 2 and 10 begin alike, 9 begins alone
     assert std[0] == std[4] == pytest.approx(np.std([2, 10], ddof=1)) and np.isnan(std[1])
 
@@ -253,7 +252,7 @@ def test_stored_standard_deviations_are_equal_where_only_rounding_differs():
 
 def test_episode_with_overwritten_start_is_unknown():
     """The same steps in a buffer that has lost those before, when births have wrapped around."""
-    ret, _, _ = ring(2**32 + 4, done=(2, 5), cut=(6,), size=10)
+    ret, _ = ring(2**32 + 4, done=(2, 5), cut=(6,), size=10)
     np.testing.assert_array_equal(ret, [np.nan] * 4 + [10, np.nan, 10] + [np.nan] * 3)
 
 
@@ -283,8 +282,6 @@ def test_rank_groups_by_td_error(learned, probe):
     found = learned.report(dataclasses.replace(SMALL, by="td", chunk=24))
     assert found.whole.components["td"].norm == pytest.approx(probe.whole.components["td"].norm, rel=1e-5)
     assert (found.score > 0).all()
-    with pytest.raises(HmxError, match="no levels"):
-        learned.report(dataclasses.replace(SMALL, by="level"))
 
 
 def test_episodes_of_a_group_start_in_one_stored_state(learned):

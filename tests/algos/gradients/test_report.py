@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from hmx.algos.gradients.buckets import ZERO, split
 from hmx.algos.gradients.measures import TOTAL, Sums, measure
 from hmx.algos.gradients.per_group import gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import group_index, grouped, make_prober, play
-from hmx.algos.gradients.ranking import check_rank, make_ranker
+from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, components, picked, ppo_sums
@@ -275,8 +274,7 @@ def test_episodes_of_a_group_share_their_start_and_groups_differ():
 
 
 def coin_env(reward):
-    level = partial(jnp.round, decimals=1)
-    spec = EnvSpec("coin", (1,), jnp.float32, 2, 1, 0, ("coin",), (), ("a", "b"), level=lambda obs: level(obs[..., 0]))
+    spec = EnvSpec("coin", (1,), jnp.float32, 2, 1, 0, ("coin",), (), ("a", "b"))
 
     def move(core, action, key):
         return core, {"coin": reward(core, action)}, jnp.ones((), bool)
@@ -296,7 +294,7 @@ def report_with(case, **change):
     """Report with the programs that are compiled already."""
     reporter = case.reporter = copy.copy(case.reporter)
     reporter.request = dataclasses.replace(SMALL, **change)
-    reporter.ranker = make_ranker(reporter.parts, reporter.probers[False], reporter.request.rank)
+    reporter.ranker = make_ranker(reporter.parts, reporter.request.rank)
     return case.again()
 
 
@@ -312,7 +310,7 @@ def test_groups_without_variance_have_no_task_gradient_under_their_own_baseline(
     assert [len(b.groups) for b in ranked.buckets] == [3, 3]
 
 
-def test_rank_by_return_td_and_length(coin):
+def test_rank_by_return_and_td(coin):
     report = report_with(coin, by="return")
     np.testing.assert_array_equal(report.score, report.episodes.returns.mean(1))
     assert not report.episodes.one_start
@@ -320,39 +318,6 @@ def test_rank_by_return_td_and_length(coin):
     assert [names[g] for g in np.argsort(report.score)] == ["bucket_1"] * 3 + ["bucket_2"] * 3
     td = report_with(coin, by="td")
     assert split(td.score, 2) == split(td.episodes.returns.mean(1), 2)  # an untrained critic expects about nothing
-    assert (report_with(coin, by="length").score == 1.0).all()
-
-
-def test_rank_by_level_and_by_consequence(coin):
-    """Where actions change nothing, their consequence is 0."""
-    level = report_with(coin, by="level")
-    np.testing.assert_allclose(level.score, np.round(level.episodes.returns.mean(1) / 10, 1), atol=1e-6)
-    assert len(set(level.score)) > 2
-    assert (report_with(coin, by="consequence").score == 0.0).all()
-    matters = Case(configure("corridor"), SMALL, coin_env(lambda core, action: 10.0 * core * action))
-    report = report_with(matters, by="consequence")
-    paid = report.episodes.returns.max(1)
-    told = paid > 0.0  # groups in which somebody has chosen the action that pays
-    assert told.sum() > 3
-    np.testing.assert_allclose(report.score[told], paid[told], rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("cfg", "by", "words"),
-    [(configure("corridor"), "level", "corridor has no levels"), (RECALL, "consequence", "network is recurrent")],
-    ids=["level", "consequence"],
-)
-def test_rank_refuses_values_that_do_not_exist(cfg, by, words):
-    with pytest.raises(HmxError, match=words) as caught:
-        make_reporter(cfg, make_env(cfg.env, RewardWeights()), dataclasses.replace(SMALL, by=by))
-    assert caught.value.exit_code == ExitCode.USAGE and caught.value.hint
-
-
-def test_rank_by_consequence_needs_a_second_action():
-    spec = make_env(configure("corridor").env, RewardWeights()).spec
-    check_rank("consequence", spec, recurrent=False)
-    with pytest.raises(HmxError, match="no other actions"):
-        check_rank("consequence", spec._replace(num_actions=0), recurrent=False)
 
 
 def test_ppo_refuses_replay():

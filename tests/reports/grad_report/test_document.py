@@ -142,12 +142,12 @@ def test_kl_without_weight_is_shown_as_raw_norm() -> None:
 
 
 def test_value_that_ranks_groups_has_a_column() -> None:
-    report = episode_report(by="length")
-    assert report.rank == "length"
+    report = episode_report(by="return")
+    assert report.rank == "return"
     (table,) = (
         b for b in document(findings(report)).blocks if isinstance(b, Table) and b.title.startswith("Gradient n")
     )
-    assert [column.name for column in table.columns][3] == "length"
+    assert [column.name for column in table.columns][3] == "return"
     assert table.rows[0].cells[3].value == report.buckets[0].score.mean  # type: ignore[union-attr]
 
 
