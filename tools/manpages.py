@@ -10,8 +10,9 @@ from typing import Any
 
 import typer
 
-from hmx.cli.app import COMMAND_GROUPS, app
-from hmx.cli.boundary import Command, version
+from hmx.cli.app import app
+from hmx.cli.boundary import version
+from hmx.cli.commands import COMMAND_GROUPS, Command
 from hmx.errors import ExitCode
 
 EXIT_STATUS = {

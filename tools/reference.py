@@ -8,8 +8,8 @@ from typing import Any
 import typer
 
 import manpages
-from hmx.cli.app import COMMAND_GROUPS, app
-from hmx.cli.boundary import Command
+from hmx.cli.app import app
+from hmx.cli.commands import COMMAND_GROUPS, Command
 from hmx.config import presets
 from hmx.config.coerce import range_words, show
 from hmx.config.fields import FIELDS, SECTIONS

@@ -1,12 +1,11 @@
-"""The root command and the list of commands."""
+"""The root command, around which every failure becomes a message."""
 
 from __future__ import annotations
 
 import ast
-import importlib
 import os
-import shutil
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,72 +13,78 @@ import typer
 from typer.completion import completion_init, get_completion_script, install  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
-from hmx.cli.boundary import Boundary, Command, version
+from hmx.cli import boundary
+from hmx.cli.commands import COMMAND_GROUPS, MARKUP, NARROW, CommandGroup, Commands
 from hmx.config.textfile import quoted
-from hmx.errors import HmxError, nearest
-from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
+from hmx.errors import ExitCode, HmxError, nearest
+from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG, trusting
 
 if "_HMX_COMPLETE" in os.environ:
     os.environ["COLUMNS"] = "10000"  # fish treats each line of a wrapped description as a candidate
     completion_init()
 
-# Help panels need room: a narrow terminal gets plain help.
-_COLUMNS = shutil.get_terminal_size().columns
-_NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}
-
 SHELLS = ("bash", "zsh", "fish")
 
-COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "First steps": ("train", "watch", "report", "doctor", "compare"),
-    "Train": ("resume", "fork", "study", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
-    "Look": ("evaluate", "play", "board"),
-    "Analyse": ("review", "grad-report", "score-buffer"),
-    "Manage": ("runs", "export"),
-}
-"""The commands in the order of the help: first the five that a newcomer needs, then the others by purpose.
 
-`hmx.cli` declares each command in a module of its name, with `_` for `-`.
-"""
+class Root(CommandGroup):
+    """`hmx`, which imports only the command that is run, and turns every exception into a message.
 
-COMMANDS = tuple(name for names in COMMAND_GROUPS.values() for name in names)
-
-
-class _Commands(Mapping[str, Any]):
-    """The commands by name; each is imported and built when it is first used."""
-
-    def __init__(self) -> None:
-        self._built: dict[str, Any] = {}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-    def __contains__(self, name: object) -> bool:
-        return name in COMMANDS
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in COMMANDS:
-            raise KeyError(name)
-        if name not in self._built:
-            function = name.replace("-", "_")
-            module = importlib.import_module(f"hmx.cli.{function}")  # noqa: TID251 - only of the commands above
-            parent = typer.Typer(rich_markup_mode=app.rich_markup_mode)
-            if hasattr(module, "app"):
-                parent.add_typer(module.app, name=name)
-            else:
-                parent.command(name, cls=Command)(getattr(module, function))
-            self._built[name] = typer.main.get_group(parent).commands[name]
-        return self._built[name]
-
-
-class Root(Boundary):
-    """`hmx`, which imports only the command that is run."""
+    `--debug` is accepted anywhere before `--` and prints the traceback, which otherwise goes to a crash report.
+    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.registry.user_code`.
+    """
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands: Any = _Commands()
+        self.commands: Any = Commands()
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Parse and run, then exit (or return the result if `standalone_mode` is off)."""
+        given = list(sys.argv[1:] if args is None else args)
+        end = given.index("--") if "--" in given else len(given)
+        switches = ("--debug", TRUST_FLAG, ACCEPT_FLAG)
+        words = [word for word in given[:end] if word not in switches] + given[end:]
+        words = [*words[1:], "--help"] if words[:1] == ["help"] else words
+        debug, trust, changed = (switch in given[:end] for switch in switches)
+
+        def run() -> Any:
+            with boundary.failed_estimates_said(), trusting(trust, changed):
+                return super(Root, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
+
+        if not standalone_mode:
+            return run()
+        code: Any
+        # Libraries expect streams that the caller closed (`>&-`) to exist.
+        sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+        try:
+            code = run()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            boundary.silence()
+            code = ExitCode.OK
+        except Exception as error:
+            code = boundary.report(error, given, debug)
+        code = int(code) if isinstance(code, int) else 0
+        boundary.end_at_once(code)
+        sys.exit(code)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an interruption keeps the signal that caused it, and a closed pipe is not an error."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            boundary.silence()
+            raise typer.Exit(int(ExitCode.OK)) from None
+        except KeyboardInterrupt as error:
+            raise typer.Exit(boundary.interrupted(error)) from error
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which needs only the docstrings of the commands."""
@@ -114,15 +119,15 @@ app = typer.Typer(
     help="Train reinforcement-learning agents in JAX, and see why they learn.",
     epilog="Start with: hmx train --preset quick. hmx COMMAND --help explains the rest.",
     no_args_is_help=True,
-    rich_markup_mode=None if _NARROW else "rich",
+    rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], **_NARROW},
+    context_settings={"help_option_names": ["-h", "--help"], **NARROW},
 )
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"hmx {version()}")
+        typer.echo(f"hmx {boundary.version()}")
         raise typer.Exit
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import inspect
 import json
 import os
 import re
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from hmx.cli.commands import COMMANDS, Commands
 from hmx.config.textfile import printable, quoted
 from hmx.errors import ExitCode, HmxError, Unavailable, nearest, one_line
-from hmx.registry import user_code
 
 # Hints for file errors that reach the boundary without a message of their own.
 _DISK = {
@@ -50,102 +48,6 @@ _ELSEWHERE = {
 _THREADED = ("jax", "wandb")
 
 
-class PlainHelp:
-    """Leave Python types such as `<bool>` and `<path>` out of the help of a command."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters, without types to display."""
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for param in params:
-            if param.param_type_name == "argument":
-                param.display_type_rich = lambda ctx: None
-            elif param.metavar is None:
-                param.metavar = ""
-        return params
-
-
-class Command(PlainHelp, TyperCommand):
-    """A command with plain help, and with the commands of the paragraphs `Example: hmx ...` as its examples."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Parse the arguments; a word that no path can have is a wrong argument."""
-        try:
-            return super().parse_args(ctx, args)
-        except ValueError as problem:
-            raise HmxError(f"cannot read the arguments of {ctx.command_path}: {problem}", "give a valid path") from None
-
-    def __init__(self, *args: Any, help: str | None = None, **more: Any) -> None:
-        paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(help or "").split("\n\n")]
-        self.examples = [part.removeprefix("Example: ") for part in paragraphs if part.startswith("Example: ")]
-        self.description = [part for part in paragraphs if not part.startswith("Example: ")]
-        block = "\n  ".join(["Example:" if len(self.examples) == 1 else "Examples:", *self.examples])
-        # Rich would remove the indent of a second paragraph, and plain help wraps a paragraph without this mark.
-        between = ("\n\n" if len(self.description) > 1 else "\n\n\n\n") + ("" if more["rich_markup_mode"] else "\b\n")
-        text = "\n\n".join(self.description) + (between + block if self.examples else "")
-        super().__init__(*args, help=text, **more)
-
-
-class CommandGroup(PlainHelp, TyperGroup):
-    """A group of commands with plain help."""
-
-
-class Boundary(CommandGroup):
-    """The root command, which turns every exception into a message.
-
-    `--debug` is accepted anywhere before `--` and prints the traceback, which otherwise goes to a crash report.
-    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.registry.user_code`.
-    """
-
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """Parse and run, then exit (or return the result if `standalone_mode` is off)."""
-        given = list(sys.argv[1:] if args is None else args)
-        end = given.index("--") if "--" in given else len(given)
-        switches = ("--debug", user_code.TRUST_FLAG, user_code.ACCEPT_FLAG)
-        words = [word for word in given[:end] if word not in switches] + given[end:]
-        words = [*words[1:], "--help"] if words[:1] == ["help"] else words
-        debug, trust, changed = (switch in given[:end] for switch in switches)
-
-        def run() -> Any:
-            with _failed_estimates_said(), user_code.trusting(trust, changed):
-                return super(Boundary, self).main(words, prog_name, complete_var, False, windows_expand_args, **extra)
-
-        if not standalone_mode:
-            return run()
-        code: Any
-        # Libraries expect streams that the caller closed (`>&-`) to exist.
-        sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
-        sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-        try:
-            code = run()
-            sys.stdout.flush()
-        except BrokenPipeError:
-            _silence()
-            code = ExitCode.OK
-        except Exception as error:
-            code = report(error, given, debug)
-        code = int(code) if isinstance(code, int) else 0
-        _end_at_once(code)
-        sys.exit(code)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; an interruption keeps the signal that caused it, and a closed pipe is not an error."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            _silence()
-            raise typer.Exit(int(ExitCode.OK)) from None
-        except KeyboardInterrupt as error:
-            raise typer.Exit(_interrupted(error)) from error
-
-
 def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
     """Report an error on stderr and return the exit code."""
     if isinstance(error, HmxError):
@@ -164,7 +66,7 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
         # An error without a file name comes from a write to standard output.
         place = f"use {error.filename}" if error.filename else "write to standard output"
         say("error", f"cannot {place}: {os.strerror(error.errno)}", _DISK.get(error.errno, _OTHER_DISK))
-        _silence()
+        silence()
         return int(ExitCode.ARTEFACT)
     summary = one_line(f"{type(error).__name__}: {error}", 2000)
     if debug:
@@ -223,7 +125,7 @@ def say(kind: str, message: str, hint: str = "") -> None:
 
 
 @contextlib.contextmanager
-def _failed_estimates_said() -> Iterator[None]:
+def failed_estimates_said() -> Iterator[None]:
     """Write warnings of estimates and caches that failed, each once, as `say` does; Python shows all others."""
     module: Any = warnings
     show, said = warnings.showwarning, set[str]()
@@ -249,9 +151,7 @@ def pasteable(text: str) -> str:
         return text
     near = os.path.relpath(program)
     path = near if len(near) < len(program) and not near.startswith("..") else program
-    return re.sub(
-        rf"(?<![\w./-])hmx (?=(--help|{'|'.join(_root().commands)})\b)", lambda _: f"{shlex.quote(path)} ", text
-    )
+    return re.sub(rf"(?<![\w./-])hmx (?=(--help|{'|'.join(COMMANDS)})\b)", lambda _: f"{shlex.quote(path)} ", text)
 
 
 def _findable(text: str) -> str:
@@ -265,17 +165,9 @@ def _findable(text: str) -> str:
     return re.sub(r"(?<![\w./-])docs/[\w/-]+\.(?:md|json)", path, text)
 
 
-def _root() -> TyperGroup:
-    from hmx.cli.app import app
-
-    root = typer.main.get_command(app)
-    assert isinstance(root, TyperGroup)
-    return root
-
-
 def _command(words: Sequence[str]) -> str:
     """Return the command that a command line names, without options and arguments."""
-    path, commands = ["hmx"], _root().commands
+    path, commands = ["hmx"], Commands()
     for word in words:
         if word in commands:
             path.append(word)
@@ -309,7 +201,8 @@ def _usage(error: TyperException, words: Sequence[str]) -> int:
     return int(ExitCode.USAGE)
 
 
-def _interrupted(error: BaseException) -> int:
+def interrupted(error: BaseException) -> int:
+    """Report an interruption and return its exit code; end the process if libraries have threads."""
     signum = int(getattr(error, "signum", signal.SIGINT))
     say("error", "interrupted", str(getattr(error, "hint", "")))
     if any(library in sys.modules for library in _THREADED):
@@ -318,7 +211,7 @@ def _interrupted(error: BaseException) -> int:
     return 128 + signum
 
 
-def _end_at_once(code: int) -> None:
+def end_at_once(code: int) -> None:
     """End a process in which JAX would wait at exit: for a compilation, or for a cluster not left in order."""
     jax = sys.modules.get("jax")
     if jax is None:
@@ -354,12 +247,12 @@ def _flush() -> None:
         try:
             stream.flush()
         except BrokenPipeError:
-            _silence()
+            silence()
         except (OSError, ValueError):
             pass
 
 
-def _silence() -> None:
+def silence() -> None:
     """Discard the buffer of stdout, so that the interpreter does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import Command, CommandGroup, print_json, say
+from hmx.cli.boundary import print_json, say
+from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import Json, RunArgument, argument, ask, switch, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import Command, CommandGroup, print_json, say, write_report
+from hmx.cli.boundary import print_json, say, write_report
+from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, write_outputs, write_result
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL

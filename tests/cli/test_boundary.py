@@ -131,7 +131,7 @@ def test_ctrl_c_exits_with_130_at_once_despite_library_threads(hmx, monkeypatch,
 
 
 def test_closed_pipe_is_quiet(hmx, monkeypatch):
-    monkeypatch.setattr("hmx.cli.boundary._silence", lambda: None)  # it would close the output of the tests
+    monkeypatch.setattr("hmx.cli.boundary.silence", lambda: None)  # it would close the output of the tests
     fail_with(monkeypatch, BrokenPipeError(errno.EPIPE, "Broken pipe"))
     result = hmx("evaluate", "x")
     assert (result.exit_code, result.stderr) == (0, "")

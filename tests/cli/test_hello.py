@@ -16,7 +16,8 @@ import typer
 from command_tree import leaves
 
 import hmx.cli.boundary
-from hmx.cli.app import COMMAND_GROUPS, COMMANDS, _summary, app
+from hmx.cli.app import _summary, app
+from hmx.cli.commands import COMMAND_GROUPS, COMMANDS
 
 PATHS = ("runs", *(name.removeprefix("hmx ") for name, _ in leaves()))
 HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
@@ -134,7 +135,8 @@ def test_a_closed_pipe_ends_help_quietly(environ, tmp_path):
 @pytest.mark.parametrize(("words", "imported"), [(["--help"], set()), (["runs", "list"], {"runs"})])
 def test_a_command_imports_no_other_command(tmp_path, words, imported):
     code = (
-        f"import sys; from hmx.cli.app import COMMANDS, app; app({words}, standalone_mode=False);"
+        f"import sys; from hmx.cli.app import app; app({words}, standalone_mode=False);"
+        "from hmx.cli.commands import COMMANDS;"
         "modules = [name.replace('-', '_') for name in COMMANDS];"
         "print([name for name in modules if f'hmx.cli.{name}' in sys.modules])"
     )

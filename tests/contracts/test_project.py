@@ -15,7 +15,8 @@ import pytest
 import typer
 import yaml
 
-from hmx.cli.app import COMMAND_GROUPS, app
+from hmx.cli.app import app
+from hmx.cli.commands import COMMAND_GROUPS
 from hmx.config import presets
 from hmx.errors import ExitCode
 
