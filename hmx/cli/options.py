@@ -30,7 +30,7 @@ Typed = Mapping[str, Any]
 Command = Callable[..., None]
 _OFFERED: dict[str, Callable[..., object]] = {
     "UPDATE": completion.checkpoints, "RUN": completion.run_names, "OTHER": completion.run_names,
-    "METRIC": completion.metrics,
+    "METRIC": completion.metrics, "RULE": completion.health_rules,
     "INPUT=N,...": completion.offer([f"{name}=" for name in INPUT_FIELDS]),
 }  # fmt: skip
 _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."}
@@ -84,7 +84,9 @@ def with_options(
                 typed = {field.key: given.pop(name) for name, field in keys.items()}
                 given["typed"] = {key: value for key, value in typed.items() if value is not None}
             for name, kind in groups.items():
-                values, flags = {field.name: given.pop(field.name) for field in fields_in(kind)}, fields_of(kind)
+                flags = fields_of(kind)  # a request may also have fields that are not options
+                names = [field.name for field in flags.values() or fields_in(kind)]
+                values = {name: given.pop(name) for name in names}
                 asked = {flag: values[field.name] for flag, field in flags.items()}
                 given[name] = read_request(kind, asked) if flags else kind(**values)
             command(**given)
@@ -98,7 +100,7 @@ def with_options(
 
 def _parameter(name: str, field: Field, default: str, hidden: bool = False) -> inspect.Parameter:
     """Make the parameter for an option; its value is None if the option is not given."""
-    kind: Any = bool if field.kind == "bool" else str
+    kind: Any = bool if field.kind == "bool" else list[str] if field.repeatable else str
     spelling = f"{field.flag}/--no-{field.flag[2:]}" if field.kind == "bool" and field.default else field.flag
     metavar = "" if kind is bool else field.metavar or ("NAME" if field.choices else _METAVARS[field.kind])
     offered: Callable[..., object] | None = _OFFERED.get(metavar)
@@ -136,10 +138,14 @@ def help_of(field: Field, default: str = "") -> str:
         notes.append(", ".join(field.values) + _MORE.get(field.key, ""))
     if default:
         notes.append(f"default: {default}")
-    elif field.kind != "bool" and field.default not in ("", None):
+    elif field.kind != "bool" and field.default not in ("", None, ()):
         spec = {"int": ",", "float": "g"}.get(field.kind) if field.metavar != "PORT" else ""
-        notes.append(f"default: {format(field.default, spec) if spec else show(field.default)}")
+        notes.append(f"default: {format(field.default, spec) if spec else _shown(field)}")
     return f"{field.doc[:1].upper()}{field.doc[1:]}" + (f" ({'; '.join(notes)})." if notes else ".")
+
+
+def _shown(field: Field) -> str:
+    return str(field.default) if field.parse else show(field.default)
 
 
 def switch(option: str, help_text: str, panel: str) -> Any:

@@ -59,6 +59,8 @@ def coerce(field: Field, value: Any, text: bool = False) -> Any:
     """
     if value is None and field.optional:
         return None
+    if text and field.parse is not None:
+        return field.parse(value)
     if text and isinstance(value, str):
         value = _read(field, value)
         if value is None:
@@ -155,6 +157,8 @@ def _fit(field: Field, value: Any) -> Any:
         if any(0xD800 <= ord(c) <= 0xDFFF for c in value):
             raise BadValue("has bytes that are not UTF-8", field.default or "a-name")
         return value
+    if field.kind == "tuple[str, ...]":
+        return tuple(value)
     if field.kind == "int":
         return _whole(field, value)
     if field.kind == "float":

@@ -25,6 +25,11 @@ class Field(Option):
     choices: tuple[Any, ...]
 
     @property
+    def repeatable(self) -> bool:
+        """Whether the command line takes it several times."""
+        return self.kind.startswith("tuple[") and self.kind != "tuple[int, ...]"
+
+    @property
     def may_change(self) -> bool:
         """Whether a run that has a state may get another value."""
         return not self.shape and not self.fixed

@@ -38,6 +38,7 @@ class Option:
     panel: str = CONFIG_PANEL  # group of options in the help
     known: tuple[str, ...] = ()  # values to offer if others are possible too; closed choices are a `Literal`
     words: Mapping[str, int | None] = dataclasses.field(default_factory=dict)  # for a number, such as `all` for 0
+    parse: Callable[[Any], Any] | None = None  # of a text, or the texts of a repeatable option; raises HmxError
     applies: tuple[AlgorithmName, ...] = ()  # algorithms that read it; empty for all
     envs: tuple[str, ...] = ()  # environments that read it; empty for all
     shape: ShapeRule = ""  # whether it is part of the shape digest

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from hmx.config.coerce import typed_number
 from hmx.config.option import MAX_SEED, opt
+from hmx.config.textfile import quoted
+from hmx.errors import HmxError
 from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS, Direction
 from hmx.records.paths import DEFAULT_ROOT
 
 EVALUATION = "evaluation"
 MEASURE_PANEL = "Measure"
+_LARGEST = 1e100  # of the values that runs report
 
 
 class Window(NamedTuple):
@@ -20,6 +26,9 @@ class Window(NamedTuple):
 
     share: float = 0.1
     steps: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.steps}" if self.steps else f"{self.share:.0%}"
 
     def width(self, end: float) -> float:
         """Return the number of steps."""
@@ -29,28 +38,84 @@ class Window(NamedTuple):
 TENTH = Window()
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions:
-    """The options of one value each."""
+def _window(text: str) -> Window:
+    """Return the final part of a run from `10%` or a number of steps."""
+    value = _number(text.strip().removesuffix("%"))
+    if text.strip().endswith("%") and value is not None and 0 < value <= 100:
+        return Window(share=value / 100)
+    if not text.strip().endswith("%") and value is not None and 1 <= value <= 2**53 and value == int(value):
+        return Window(steps=int(value))
+    raise HmxError(f"--last {_given(text)}: expected a share or a number of steps", "--last 10% or --last 20_000")
 
+
+def _thresholds(texts: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """Return environment ("" for all) and value of each threshold."""
+    found: list[tuple[str, float]] = []
+    for text in texts:
+        env = ""
+        for part in text.split(","):
+            name, equals, number = part.rpartition("=")
+            env = name.strip() if equals else env
+            value = _number(number)
+            if value is None:
+                hint = "--threshold 0.8,0.9 or --threshold corridor=0.8"
+                raise HmxError(f"--threshold {_given(text)}: expected numbers", hint)
+            found.append((env, value))
+    return tuple(found)
+
+
+def _ranges(texts: Sequence[str]) -> tuple[tuple[str, float, float], ...]:
+    """Return environment, the value that counts as 0 and the one that counts as 1."""
+    found: list[tuple[str, float, float]] = []
+    for text in texts:
+        parts = re.fullmatch(r"([^=]+)=([^:]+):([^:]+)", text)
+        low, high = (_number(parts[2]), _number(parts[3])) if parts else (None, None)
+        if parts is None or low is None or high is None or low == high:
+            hint = "--range corridor=-1:0.93"
+            raise HmxError(f"--range {_given(text)}: expected an environment and two different numbers", hint)
+        found.append((parts[1].strip(), low, high))
+    return tuple(found)
+
+
+def _given(text: str) -> str:
+    return quoted(text) or repr(text)
+
+
+def _number(text: str) -> float | None:
+    value = typed_number(text)
+    return None if isinstance(value, str) or abs(value) > _LARGEST else float(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRequest:
+    """The sides and how to compare them."""
+
+    sides: tuple[str, ...] = ()  # of the form `[NAME=]PATH[,PATH...]`; see `hmx.reports.compare.sides.choose`
+    metric: str = opt(
+        RETURN, "metric to compare, or evaluation for the return in the evaluation at the end of each run",
+        metavar="METRIC", panel=MEASURE_PANEL,
+    )  # fmt: skip
+    last: Window = opt(
+        TENTH, "final part of each run to average: a share (10%) or a number of steps", metavar="PART", parse=_window,
+        panel=MEASURE_PANEL,
+    )  # fmt: skip
+    thresholds: tuple[tuple[str, float], ...] = opt(  # task ("" for all) and value; none: chosen from the data
+        (), "report when each threshold is first reached (repeatable)", flag="--threshold", metavar="[ENV=]X,...",
+        parse=_thresholds, panel=MEASURE_PANEL,
+    )  # fmt: skip
+    ranges: tuple[tuple[str, float, float], ...] = opt(  # task and the values that count as 0 and as 1 over all tasks
+        (), "values that count as 0 and 1 when tasks are combined (repeatable)", flag="--range",
+        metavar="ENV=LOW:HIGH", parse=_ranges, panel=MEASURE_PANEL,
+    )  # fmt: skip
     own_end: bool = opt(False, "compare each run up to its own end, not that of the shortest", panel=MEASURE_PANEL)
     samples: int = opt(10_000, "number of bootstrap resamples", ge=1, le=1_000_000, panel=MEASURE_PANEL)
     seed: int = opt(0, "seed of the resamples", ge=0, le=MAX_SEED, panel=MEASURE_PANEL)
     impl: bool = opt(
         False, "compare the losses of all sides term by term on one batch (takes a minute)", panel=MEASURE_PANEL
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareRequest(CompareOptions):
-    """The sides and how to compare them."""
-
-    sides: tuple[str, ...] = ()  # of the form `[NAME=]PATH[,PATH...]`; see `hmx.reports.compare.sides.choose`
-    metric: str = RETURN  # or `evaluation`: the return in the evaluation at the end of each run
-    last: Window = TENTH  # final part of a run whose mean is its final value
-    thresholds: tuple[tuple[str, float], ...] = ()  # task ("" for all) and value; none: chosen from the data
-    ranges: tuple[tuple[str, float, float], ...] = ()  # task and the values that count as 0 and as 1 over all tasks
-    fail_if: tuple[str, ...] = ()  # conditions on the figures
+    fail_if: tuple[str, ...] = opt(
+        (), 'exit with code 4 if a condition such as "P(A>B) < 0.4" holds (repeatable)', metavar="EXPR", panel="Check"
+    )
     better: Direction | None = None  # which values are better; None: what the table of metrics says
     root: Path = Path(DEFAULT_ROOT)  # folder of the runs, for names
 
