@@ -13,7 +13,7 @@ import signal
 import sys
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,8 @@ def _findable(text: str) -> str:
 
 def _command(words: Sequence[str]) -> str:
     """Return the command that a command line names, without options and arguments."""
-    path, commands = ["hmx"], Commands()
+    path = ["hmx"]
+    commands: Mapping[str, Any] = Commands()
     for word in words:
         if word in commands:
             path.append(word)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from hmx.errors import HmxError
+
 # Help panels need room: a narrow terminal gets plain help.
 _COLUMNS = shutil.get_terminal_size().columns
 NARROW: dict[str, object] = {"terminal_width": max(_COLUMNS - 2, 20)} if _COLUMNS < 60 else {}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+
 from hmx.cli.options import DryRun, Json, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
 from hmx.config.fields import FIELDS
+from hmx.config.problem import parse_sets
+from hmx.config.textfile import quoted
 from hmx.jobs.requests import ForkRequest
 from hmx.runs.cluster.hosts import Hosts
 
@@ -32,10 +37,17 @@ def fork(
 
     Example: hmx fork corridor-ppo-s0-001 --name less-slip --set env.slip=0.05
     """
-    from hmx.cli.training import dry_fork, fork_run
+    from hmx.cli.training import announce, execute, show_plan
 
-    changes = with_devices(typed, hosts)
+    changes = {**parse_sets(sets or ()), **with_devices(typed, hosts)}
     if dry_run:
-        dry_fork(run, request, changes=changes, sets=sets or (), json=json)
-    else:
-        fork_run(run, request, hosts, changes=changes, sets=sets or (), json=json, quiet=quiet)
+        from hmx.jobs.fork import plan
+
+        planned = plan(run, request, changes=changes)
+        show_plan(planned, json, planned.parent)
+        return
+    announce(f"forking {quoted(str(run), 100)}", hosts, quiet)
+    from hmx.jobs.fork import fork as job  # imports JAX, which takes seconds
+
+    start = partial(job, run, request, changes=changes, command_line=["hmx", *sys.argv[1:]])
+    execute(start, hosts, json, quiet)

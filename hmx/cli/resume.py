@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
+
 from hmx.cli.options import DryRun, Json, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.config.problem import parse_sets
+from hmx.config.textfile import quoted
 from hmx.runs.cluster.hosts import Hosts
 
 
@@ -24,10 +29,15 @@ def resume(
 
     Example: hmx resume corridor-ppo-s0-001 --steps 2M
     """
-    from hmx.cli.training import dry_resume, resume_run
+    from hmx.cli.training import announce, execute, show_plan
 
-    changes = with_devices(typed, hosts)
+    changes = {**parse_sets(sets or ()), **with_devices(typed, hosts)}
     if dry_run:
-        dry_resume(run, changes=changes, sets=sets or (), json=json)
-    else:
-        resume_run(run, hosts, changes=changes, sets=sets or (), json=json, quiet=quiet)
+        from hmx.jobs.resume import plan
+
+        show_plan(plan(run, changes=changes), json)
+        return
+    announce(f"resuming {quoted(str(run), 100)}", hosts, quiet)
+    from hmx.jobs.resume import resume as job  # imports JAX, which takes seconds
+
+    execute(partial(job, run, changes=changes, command_line=["hmx", *sys.argv[1:]]), hosts, json, quiet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,8 @@ import typer
 from rich.console import Console
 
 from hmx.cli.boundary import pasteable, say
-from hmx.cli.options import Typed
 from hmx.cli.output import write_result
-from hmx.config.problem import parse_sets
-from hmx.config.textfile import printable, quoted
+from hmx.config.textfile import printable
 from hmx.console.panel import ConsoleSink, JsonSink
 from hmx.console.progress import ProgressLog
 from hmx.errors import HmxError, counted
@@ -27,13 +25,14 @@ from hmx.reports.doctor.job import HealthSink
 from hmx.runs.cluster.hosts import Hosts
 
 if TYPE_CHECKING:
-    from hmx.jobs.requests import ForkRequest
+    from hmx.jobs.resume import ResumePlan
     from hmx.jobs.train import TrainResult
     from hmx.registry.load import Loaded
     from hmx.runs.cluster.group import Group
     from hmx.runs.sinks import Sink
 
-Start = Callable[[Sequence["Sink"], "Group"], "TrainResult"]
+Start = Callable[..., "TrainResult"]
+"""Takes `sinks` and `group`."""
 
 
 def run(task: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
@@ -49,64 +48,18 @@ def run(task: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = Fa
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
         return train(task, sinks=sinks, force=force, command_line=command_line, group=group)
 
-    _execute(start, hosts, json, quiet)
+    execute(start, hosts, json, quiet)
 
 
-def resume_run(
-    run_name: Path, hosts: Hosts, *, changes: Typed, sets: Iterable[str], json: bool, quiet: bool = False
-) -> None:
-    """Resume a run, and exit with the code of the signal that stopped it, if any."""
+def announce(text: str, hosts: Hosts, quiet: bool) -> None:
+    """Say what starts, before JAX is imported."""
     if not quiet and hosts.writes:
-        say("starting", f"resuming {quoted(str(run_name), 100)}")
-    from hmx.jobs.resume import resume  # imports JAX, which takes seconds
-
-    wanted, command_line = {**parse_sets(sets), **changes}, ["hmx", *sys.argv[1:]]
-
-    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        return resume(run_name, changes=wanted, sinks=sinks, command_line=command_line, group=group)
-
-    _execute(start, hosts, json, quiet)
+        say("starting", text)
 
 
-def fork_run(
-    run_name: Path,
-    request: ForkRequest,
-    hosts: Hosts,
-    *,
-    changes: Typed,
-    sets: Iterable[str],
-    json: bool,
-    quiet: bool = False,
-) -> None:
-    """Fork a run, and exit with the code of the signal that stopped it, if any."""
-    if not quiet and hosts.writes:
-        say("starting", f"forking {quoted(str(run_name), 100)}")
-    from hmx.jobs.fork import fork  # imports JAX, which takes seconds
-
-    wanted, command_line = {**parse_sets(sets), **changes}, ["hmx", *sys.argv[1:]]
-
-    def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
-        return fork(run_name, request, changes=wanted, sinks=sinks, command_line=command_line, group=group)
-
-    _execute(start, hosts, json, quiet)
-
-
-def dry_fork(run_name: Path, request: ForkRequest, *, changes: Typed, sets: Iterable[str], json: bool) -> None:
-    """Show the plan of `fork`."""
-    from hmx.jobs.fork import plan
-
-    planned = plan(run_name, request, changes={**parse_sets(sets), **changes})
-    write_result(planned.to_json(), summaries.resumption(planned, planned.parent), json)
-    for warning in () if json else planned.warnings:
-        say("warning", warning)
-
-
-def dry_resume(run_name: Path, *, changes: Typed, sets: Iterable[str], json: bool) -> None:
-    """Show the plan of `resume`."""
-    from hmx.jobs.resume import plan
-
-    planned = plan(run_name, changes={**parse_sets(sets), **changes})
-    write_result(planned.to_json(), summaries.resumption(planned), json)
+def show_plan(planned: ResumePlan, json: bool, parent: Path | None = None) -> None:
+    """Show the plan of `resume`, or that of `fork`, with the `parent`."""
+    write_result(planned.to_json(), summaries.resumption(planned, parent), json)
     for warning in () if json else planned.warnings:
         say("warning", warning)
 
@@ -126,7 +79,8 @@ def dry(task: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
         say("warning", f"run {planned.run} already exists, so train would refuse", hint)
 
 
-def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
+def execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
+    """Train with sinks of the command line, and exit with the code of the signal that stopped it, if any."""
     console = Console(stderr=True, highlight=False)
     with _joined(hosts) as group:
         stream = JsonSink() if json else None
@@ -134,7 +88,7 @@ def _execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
         if not quiet:
             shown = [ConsoleSink(console) if console.is_terminal else ProgressLog()]
         sinks = [*shown, HealthSink(), *([stream] if stream else [])]
-        result = start(sinks if group.is_coordinator else [], group)
+        result = start(sinks=sinks if group.is_coordinator else [], group=group)
         if group.is_coordinator:
             for warning in result.warnings if quiet else ():
                 say("warning", warning)
