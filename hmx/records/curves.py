@@ -28,7 +28,6 @@ NO_RECORDS = "it has no records yet"
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
 _NO_COLUMNS = {"schema", "seed", "run"}
-_SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 _NAMED = 5  # damaged lines whose numbers are given
 
 
@@ -102,28 +101,9 @@ class AgentCurves:
         """Environment steps after each record, in the order of the file."""
         return array("q", self._rows)
 
-    @property
-    def update(self) -> int:
-        """The last update; the number of records where they do not say."""
-        return int(max(filter(math.isfinite, self.column("update")), default=len(self._rows)))
-
     def column(self, name: str) -> array[float]:
         """Return the values of a counter or metric, one per record."""
         return self.columns.get(name) or array("d", [ABSENT]) * len(self._rows)
-
-    def seconds(self, agents: int, speed: str = SPEED) -> list[float]:
-        """Return the seconds of training up to each record, without compiling, saving and evaluating; NaN if unknown.
-
-        The speed in a record is that of its chunk, summed over the `agents` that train in parallel. `CPU_SPEED` gives
-        seconds of CPU time.
-        """
-        steps, speeds = self.steps, self.column(speed)
-        times, total, before = [math.nan] * len(steps), 0.0, 0
-        for i in sorted(range(len(steps)), key=steps.__getitem__):
-            known = math.isfinite(speeds[i]) and speeds[i] > _SLOWEST
-            total += (steps[i] - before) * agents / speeds[i] if known else math.nan
-            times[i], before = total, steps[i]
-        return times
 
 
 class MetricCurves(NamedTuple):

@@ -33,6 +33,7 @@ MIN_REPORTS = 3  # minimum updates to average: the first episodes to end are sho
 _COUNTERS = {"update", "env_steps", "elapsed", "wall_time", NONFINITE}
 _PER_EPISODE = ("mean_episode_return", "mean_episode_length")  # ends of the names of means over episodes
 _COUNTED = ("stats", "programs")  # groups of metrics whose sums are shown per episode
+_SLOWEST = 1e-9  # steps per second; lower speeds count as unknown
 _FEWEST = 3  # minimum agents for Student's t: with 2, the interval is too wide to be useful
 _ALL_POINTS = 16  # agents that keep all points of a page; more have fewer each
 
@@ -168,7 +169,7 @@ class AgentMetrics:
     updates: Floats  # number of the update of each record
     task: str = ""  # id of the environment; "" if unknown
     source: str = ""  # id of its run, or its file
-    repeats: str = ""  # the agent of its side that it is the same as, and counts as one sample with
+    repeats: AgentMetrics | None = None  # another one that it is the same as, and counts as one sample with
 
     @property
     def who(self) -> str:
@@ -179,6 +180,11 @@ class AgentMetrics:
     def end(self) -> int:
         """Environment steps after the last update; 0 without updates."""
         return int(self.steps[-1]) if len(self.steps) else 0
+
+    @property
+    def update(self) -> int:
+        """The last update; 0 without records."""
+        return int(self.updates.max(initial=0.0))
 
     def curve(self, name: str) -> Curve:
         """Return a metric where it was reported."""
@@ -219,7 +225,7 @@ def agents_of(
         task: id of its environment.
         source: the file.
         side_by_side: agents that share the speed in the records; 0 for all agents of the file.
-        speed: metric from which times follow.
+        speed: metric from which times follow; `CPU_SPEED` gives seconds of CPU time.
     """
     return tuple(_agent(agent, label, task, source, side_by_side or len(found.agents), speed) for agent in found.agents)
 
@@ -228,11 +234,14 @@ def _agent(agent: AgentCurves, label: str, task: str, source: str, side_by_side:
     steps, updates = np.array(agent.steps, np.float64), np.array(agent.column("update"))
     updates = np.where(np.isfinite(updates), updates, np.arange(1, len(steps) + 1))
     order = np.argsort(steps)
+    speeds = np.array(agent.column(speed))[order]
+    known = np.isfinite(speeds) & (speeds > _SLOWEST)
+    seconds = np.diff(steps[order], prepend=0.0) * side_by_side / np.where(known, speeds, np.nan)
     return AgentMetrics(
         run=f"{label} {quoted(agent.run)}".strip(),
         number=agent.seed,
         steps=steps[order],
-        time=np.array(agent.seconds(side_by_side, speed))[order],
+        time=np.cumsum(seconds),
         columns={
             name: np.array(column, np.float64)[order]
             for name, column in sorted(agent.columns.items())

@@ -5,7 +5,8 @@ Statistics over seeds need independent samples, so such an agent counts once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,13 @@ TRACED = frozenset({
 
 _CLOCKS = ("per_sec", "per_cpu_sec", "seconds")  # parts of the names of metrics that differ between equal agents
 _OF_LENGTHS = ("train/num_episodes", "train/mean_episode_length", "train/truncated_frac", "train/max_entropy")
+
+
+def marked(agents: Sequence[AgentMetrics], traces: Sequence[AgentMetrics]) -> Iterator[AgentMetrics]:
+    """Yield each agent with the one that it repeats; `traces` are the same agents with all metrics of `TRACED`."""
+    same = repeats(traces)
+    for place, agent in enumerate(agents):
+        yield replace(agent, repeats=agents[same[place]] if place in same else None)
 
 
 def repeats(agents: Sequence[AgentMetrics]) -> dict[int, int]:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmx.records.curves import AgentCurves, MetricCurves
 from hmx.reports.compare.tasks import median
-from hmx.reports.curves import AgentMetrics, Curve, band
+from hmx.reports.curves import AgentMetrics, Curve, agents_of, band
 
 
 def series(values, steps=None, weights=None):
@@ -125,3 +126,12 @@ def test_constant_curve_has_its_value_as_final_and_area(value, count):
     found = series([value] * count, weights=range(1, count + 1))
     assert found.final(10 * count, count)[0] == value
     assert found.area(10 * count) == pytest.approx(value, rel=1e-12, abs=1e-12)
+
+
+def test_time_follows_from_the_speed_that_agents_share():
+    agent = AgentCurves(3, None)
+    for steps, speed, update in ((20, 5.0, 2), (10, 2.0, 1), (30, None, 3), (40, 5.0, 4)):
+        agent.add(steps, {"train/steps_per_sec": speed, "update": update})
+    (found,) = agents_of(MetricCurves((agent,)), "run", side_by_side=2)
+    assert (found.who, found.end, found.update) == ("run seed 3", 40, 4)
+    assert found.time.tolist()[:2] == [10.0, 14.0] and np.isnan(found.time[2:]).all()  # 2 x 10 / 2, then 2 x 10 / 5

@@ -143,7 +143,7 @@ class SideScores:
     seeds: tuple[SeedScore, ...] = num(
         "seeds of the side", "seeds", column="seeds", of=lambda side: float(len(side.seeds)), cell=_seeds
     )
-    end: int = num("environment steps of its shortest seed", "steps", name="steps")
+    end: int = num("environment steps of its shortest seed", "steps", name="steps", of=lambda side: float(side.end))
     mean: float | None = num("mean of the final values of its seeds", "metric", name="final")
     std: float | None = num(
         "standard deviation of the final values", "metric", column="mean ± std", rank=2,

@@ -134,7 +134,7 @@ def _speeds(sides: Sequence[Side]) -> list[Speed]:
 def _speed(letter: str, task: str, members: Sequence[Member]) -> Speed:
     steps = [sum(seed.end for seed in member.seeds) for member in members]
     seconds = [max(float(seed.time[-1]) for seed in member.seeds if len(seed.steps)) for member in members]
-    updates = [max(float(seed.updates.max(initial=0.0)) for seed in member.seeds) for member in members]
+    updates = [max(seed.update for seed in member.seeds) for member in members]
     memory = [member.meta.memory_bytes for member in members if member.meta is not None]
     return Speed(
         letter=letter,

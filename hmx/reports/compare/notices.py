@@ -95,7 +95,8 @@ def _repeated(sides: Sequence[Side]) -> Iterator[Notice]:
         if again:
             more = f" and {len(again) - 1} more" if len(again) > 1 else ""
             text = f"{side.letter} has the same agent more than once, and counts it once: {again[0].who}{more}"
-            text += "" if again[0].who == again[0].repeats else f" (the same as {again[0].repeats})"
+            other = again[0].repeats
+            text += "" if other is None or again[0].who == other.who else f" (the same as {other.who})"
             yield Notice("caution", "", text)
 
 

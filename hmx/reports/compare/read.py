@@ -21,16 +21,15 @@ from hmx.registry.load import load
 from hmx.reports.compare.differences import resolved
 from hmx.reports.compare.sides import Member, Side
 from hmx.reports.curves import EPISODES, agents_of, read_metrics
-from hmx.reports.repeats import repeats
+from hmx.reports.repeats import marked
 
 
 def read_side(side: Side, names: Set[str]) -> Side:
     """Read all members of a side; refuse configurations that cannot be read, and files of a newer hmx."""
     members = tuple(_read(member, {*names, SPEED, EPISODES}) for member in side.members)
     seeds = [seed for member in members for seed in member.seeds]
-    same = repeats(seeds)
-    marked = iter([replace(seed, repeats=seeds[same[i]].who if i in same else "") for i, seed in enumerate(seeds)])
-    return replace(side, members=tuple(replace(m, seeds=tuple(next(marked) for _ in m.seeds)) for m in members))
+    judged = marked(seeds, seeds)
+    return replace(side, members=tuple(replace(m, seeds=tuple(next(judged) for _ in m.seeds)) for m in members))
 
 
 def _read(member: Member, names: Set[str]) -> Member:

@@ -31,7 +31,7 @@ from hmx.render.blocks import Document
 from hmx.reports.compare.differences import NO_PART
 from hmx.reports.curves import AgentMetrics, agents_of, drawn_agents, mean_curve, read_metrics
 from hmx.reports.doctor.job import HealthFindings, doctor
-from hmx.reports.repeats import TRACED, repeats
+from hmx.reports.repeats import TRACED, marked
 from hmx.reports.report import branches
 from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, Setting
 from hmx.reports.report.request import ReportOptions, ReportRequest
@@ -47,9 +47,9 @@ def run_report(request: ReportRequest, progress: Progress = no_progress) -> RunF
         raise HmxError(f"cannot report {quoted(twice.name)} twice", "name each run once")
     wanted = len(found) == 1 if request.num_episodes is None else request.num_episodes > 0
     facts = tuple(_with_episodes(paths, _facts(paths), request, wanted, progress) for paths in found)
-    repeated = _repeated(facts)
-    facts = tuple(_with_warnings(run, repeated[run.path]) for run in facts)
-    groups, differences = _groups(facts, repeated)
+    judged = marked([agent for run in facts for agent in run.agents], [trace for run in facts for trace in run.traces])
+    facts = tuple(_with_warnings(run, tuple(next(judged) for _ in run.agents)) for run in facts)
+    groups, differences = _groups(facts)
     return RunFindings(facts, groups, differences, parents=tuple(branches.parents(found, facts)))
 
 
@@ -73,7 +73,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     config, meta, warnings = frozen.describe(paths)
     found = read_metrics(paths.metrics)
     env = config.env.id if config else ""
-    agents = agents_of(found, task=env, source=str(paths.folder))
+    agents = agents_of(found, paths.name, env, source=str(paths.folder))
     drawn = drawn_agents(agents)
     others = tuple(other_reports(paths, warnings))
     if meta is not None:
@@ -88,7 +88,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         state=state_of(paths, meta),
         env=env,
         algorithm=config.algo.name if config else "",
-        update=max([agent.update for agent in found.agents] + [meta.update if meta else 0]),
+        update=max([agent.update for agent in agents] + [meta.update if meta else 0]),
         env_steps=max([agent.end for agent in agents] + [meta.env_steps if meta else 0]),
         total_steps=sizes.total_env_steps if sizes else None,
         minutes=max(minutes, default=None),
@@ -151,29 +151,16 @@ def _files(paths: RunPaths) -> tuple[str, ...]:
     return ()
 
 
-_Repeated = Mapping[Path, Sequence[str]]
-"""For each agent of a run, by its folder, the run that has the same agent; empty for one that counts."""
-
-
-def _repeated(runs: Sequence[RunFacts]) -> _Repeated:
-    owners = [run for run in runs for _ in run.traces]
-    same = repeats([trace for run in runs for trace in run.traces])
-    names = iter([owners[same[i]].name if i in same else "" for i in range(len(owners))])
-    return {run.path: [next(names) for _ in run.traces] for run in runs}
-
-
-def _with_warnings(run: RunFacts, repeated: Sequence[str]) -> RunFacts:
+def _with_warnings(run: RunFacts, agents: tuple[AgentMetrics, ...]) -> RunFacts:
     more = [
-        f"its seed {seed.number} is the same agent as in {other}: means over runs count it once"
-        for seed, other in zip(run.agents, repeated, strict=True)
-        if other
+        f"its seed {agent.number} is the same agent as in {agent.repeats.run}: means over runs count it once"
+        for agent in agents
+        if agent.repeats
     ]
-    return dataclasses.replace(run, warnings=(*run.warnings, *more))
+    return dataclasses.replace(run, agents=agents, warnings=(*run.warnings, *more))
 
 
-def _groups(
-    runs: Sequence[RunFacts], repeated: _Repeated
-) -> tuple[tuple[ConfigGroup, ...], dict[str, tuple[str, ...]]]:
+def _groups(runs: Sequence[RunFacts]) -> tuple[tuple[ConfigGroup, ...], dict[str, tuple[str, ...]]]:
     """Group runs by the effective values of their configurations, in the order in which they were named.
 
     An agent that several runs have counts once.
@@ -186,7 +173,7 @@ def _groups(
     differences = _differences(members)
     groups = []
     for i, group in enumerate(members):
-        seeds = [seed for run in group for seed, again in zip(run.agents, repeated[run.path], strict=True) if not again]
+        seeds = [agent for run in group for agent in run.agents if not agent.repeats]
         metrics = sorted({name for seed in seeds for name in seed.columns})
         curves = {name: curve for name in metrics if (curve := mean_curve(seeds, name)) is not None}
         names = tuple(run.name for run in group)
