@@ -105,17 +105,29 @@ def texts(name: str, cell: Callable[[Any], Cell | str], rank: int = 0) -> Shown:
     return Column(name, "left", rank), cell
 
 
-def exact(name: str, value: Callable[[Any], float | None], write: Callable[[float | None], str] = number,
-          rank: int = 0) -> Shown:  # fmt: skip
-    """Return a column of numbers that `--csv` has exactly."""
-    return Column(name, rank=rank), lambda record: Cell(write(value(record)), value(record))
+def right(name: str, cell: Callable[[Any], Cell | str], rank: int = 0) -> Shown:
+    """Return a column of numbers as text."""
+    return Column(name, rank=rank), cell
+
+
+def exact(
+    name: str, value: Callable[[Any], float | None], write: Callable[[float], str] = number, rank: int = 0,
+    unknown: str = UNKNOWN,
+) -> Shown:  # fmt: skip
+    """Return a column of numbers that `--csv` has exactly; `unknown` is the text of None."""
+
+    def cell(record: object) -> Cell:
+        found = value(record)
+        return Cell(unknown if found is None else write(found), found)
+
+    return Column(name, rank=rank), cell
 
 
 def table_of(
     records: Iterable[Any], columns: Iterable[Shown], title: str = "", note: str = "",
     tone: Callable[[Any], Tone] = lambda record: "plain",
 ) -> Table:  # fmt: skip
-    """Build a table with a row per record; an empty text counts as unknown."""
+    """Build a table with a row per record."""
     heads, cells = zip(*columns, strict=True)
-    rows = (Row(tuple(cell(record) or UNKNOWN for cell in cells), tone(record)) for record in records)
+    rows = (Row(tuple(cell(record) for cell in cells), tone(record)) for record in records)
     return Table(heads, tuple(rows), title, note)

@@ -10,7 +10,8 @@ from hmx.records.plain import JsonValue, plain_object
 from hmx.registry.environments import EXTRAS, clashes, features_of, find_source, names_in, stored_sizes
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import registered
-from hmx.render.blocks import Block, Cell, Column, Document, Paragraph, Row, Table, facts
+from hmx.render.blocks import Block, Cell, Document, Paragraph, facts
+from hmx.render.numbers import right, table_of, texts
 from hmx.render.quantities import data_size
 
 SCHEMA = 1
@@ -88,11 +89,14 @@ def to_json(rows: list[EnvironmentRow]) -> dict[str, JsonValue]:
 
 def document(rows: list[EnvironmentRow]) -> Document:
     """Show a row per environment, or all facts about a single one that was built."""
-    columns = (
-        Column("id", "left"), Column("origin", "left"), Column("observation"), Column("actions"),
-        Column("agents", rank=2), Column("state", rank=1), Column("missing", "left"),
-    )  # fmt: skip
-    blocks: list[Block] = [Table(columns, tuple(_row(row) for row in rows))]
+    columns = [
+        texts("id", lambda row: Cell(row.id, tone="strong")), texts("origin", lambda row: row.origin),
+        right("observation", lambda row: "" if row.observation is None else f"{row.observation:,}"),
+        right("actions", _actions), right("agents", lambda row: "" if row.agents is None else str(row.agents), 2),
+        right("state", lambda row: "" if row.state_bytes is None else data_size(row.state_bytes), 1),
+        texts("missing", _missing),
+    ]  # fmt: skip
+    blocks: list[Block] = [table_of(rows, columns)]
     if len(rows) == 1 and rows[0].renders is not None:
         (row,) = rows
         pairs = [
@@ -112,16 +116,9 @@ def document(rows: list[EnvironmentRow]) -> Document:
     return Document("", tuple(blocks))
 
 
-def _row(row: EnvironmentRow) -> Row:
-    actions = "" if row.actions is None else f"{row.actions}" if row.actions else f"{row.action_dim} continuous"
-    return Row(
-        (
-            Cell(row.id, tone="strong"),
-            row.origin,
-            "" if row.observation is None else f"{row.observation:,}",
-            actions,
-            "" if row.agents is None else str(row.agents),
-            "" if row.state_bytes is None else data_size(row.state_bytes),
-            Cell("not installed" if row.missing.startswith("pip") else row.missing, row.missing, "warning"),
-        )
-    )
+def _actions(row: EnvironmentRow) -> str:
+    return "" if row.actions is None else f"{row.actions}" if row.actions else f"{row.action_dim} continuous"
+
+
+def _missing(row: EnvironmentRow) -> Cell:
+    return Cell("not installed" if row.missing.startswith("pip") else row.missing, row.missing, "warning")

@@ -11,6 +11,7 @@ from hmx.config.fields import FIELDS, OWN_SECTIONS, own_values, values_of
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, facts
+from hmx.render.numbers import Shown, exact, right, table_of, texts
 from hmx.render.quantities import UNKNOWN, age, clock, data_size, number, short
 
 if TYPE_CHECKING:
@@ -131,31 +132,30 @@ def undone(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Pa
 def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
     """Show a row per policy and seed; `names` replaces names of policies."""
     several = len({row.seed for row in rows if row.seed is not None}) > 1
-    staged = any(row.stage_mean is not None for row in rows)
-    columns = [Column("agent", "left"), Column("return"), Column("95 %", rank=1)]
-    if staged:
-        columns += [Column("stage"), Column("median", rank=2), Column("best", rank=2)]
-    columns.append(Column("length"))
-    winnable = any(row.wins is not None for row in rows)
-    if winnable:
-        columns.append(Column("wins"))
 
-    def cells(row: PolicyStats) -> Iterator[str]:
+    def agent(row: PolicyStats) -> str:
         name = names.get(row.policy, row.policy)
-        yield f"{name} {row.seed}" if several and row.seed is not None else name
-        yield f"{row.return_mean:+.2f}"
-        yield _return_interval(row)
-        if staged:
-            yield "" if row.stage_mean is None else f"{row.stage_mean:.2f}"
-            yield "" if row.stage_median is None else f"{row.stage_median:.0f}"
-            yield "" if row.stage_max is None else str(row.stage_max)
-        yield "" if row.length_mean is None else f"{row.length_mean:.0f}"
-        if winnable:
-            yield "" if row.wins is None else f"{row.wins}/{row.episodes}"
+        return f"{name} {row.seed}" if several and row.seed is not None else name
 
-    return Table(
-        tuple(columns), tuple(Row(tuple(cells(row)), "plain" if row.policy == "random" else "strong") for row in rows)
-    )
+    columns = [texts("agent", agent), right("return", lambda row: f"{row.return_mean:+.2f}")]
+    columns.append(right("95 %", _return_interval, 1))
+    if any(row.stage_mean is not None for row in rows):
+        columns += [_known("stage", "stage_mean", ".2f"), _known("median", "stage_median", ".0f", 2)]
+        columns.append(_known("best", "stage_max", "", 2))
+    columns.append(_known("length", "length_mean", ".0f"))
+    if any(row.wins is not None for row in rows):
+        columns.append(right("wins", lambda row: "" if row.wins is None else f"{row.wins}/{row.episodes}"))
+    return table_of(rows, columns, tone=lambda row: "plain" if row.policy == "random" else "strong")
+
+
+def _known(name: str, field: str, form: str, rank: int = 0) -> Shown:
+    """Return a column of a field in a format, empty where it is unknown."""
+
+    def cell(row: PolicyStats) -> str:
+        value = getattr(row, field)
+        return "" if value is None else f"{value:{form}}"
+
+    return right(name, cell, rank)
 
 
 def _return_interval(row: PolicyStats) -> str:
@@ -223,24 +223,15 @@ def run_list(found: ListResult, filtered: bool = False) -> Document:
     if not found.runs:
         why = "no run matches" if filtered else "hmx train creates one"
         return Document("", (Paragraph(f"no runs in {found.root}: {why}"),))
-    columns = (
-        Column("run", "left"), Column("state", "left", 1), Column("steps", rank=2), Column("return"),
-        Column("size", rank=3), Column("age", rank=4),
-    )  # fmt: skip
-    rows = (
-        Row(
-            (
-                quoted(row.name, _LONGEST),
-                Cell(row.state, tone=_TONES.get(row.state, "plain")),
-                Cell(short(row.env_steps), row.env_steps),
-                "" if row.last_return is None else Cell(f"{row.last_return:+.2f}", row.last_return),
-                Cell(data_size(row.size), row.size),
-                "" if row.age is None else Cell(age(row.age), row.age),
-            )
-        )
-        for row in found.runs
-    )
-    return Document("", (Table(columns, tuple(rows)),))
+    columns = [
+        texts("run", lambda row: quoted(row.name, _LONGEST)),
+        texts("state", lambda row: Cell(row.state, tone=_TONES.get(row.state, "plain")), 1),
+        exact("steps", lambda row: row.env_steps, short, 2),
+        exact("return", lambda row: row.last_return, "{:+.2f}".format, unknown=""),
+        exact("size", lambda row: row.size, data_size, 3),
+        exact("age", lambda row: row.age, age, 4, ""),
+    ]
+    return Document("", (table_of(found.runs, columns),))
 
 
 def record_head(names: Sequence[str]) -> str:

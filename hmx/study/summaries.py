@@ -9,7 +9,8 @@ from hmx.config.coerce import show
 from hmx.config.textfile import quoted
 from hmx.errors import counted
 from hmx.records.plain import JsonValue
-from hmx.render.blocks import Block, Column, Document, Heading, Paragraph, Row, Table, facts
+from hmx.render.blocks import Block, Document, Heading, Paragraph, Table, facts
+from hmx.render.numbers import right, table_of, texts
 from hmx.render.quantities import UNKNOWN, duration, interval, number, short
 from hmx.reports.compare.request import EVALUATION
 from hmx.study.records import CONFIG_KEY, Objective, Parameter
@@ -91,15 +92,13 @@ def status(found: StudyStatus) -> Document:
 
 
 def _running(tasks: Sequence[RunningTask]) -> Table:
-    columns = tuple(Column(name, "left") for name in ("trial", "rung", "update", "where", "since"))
-    rows = tuple(
-        Row((
-            f"{task.trial}, confirmation" if task.confirms else str(task.trial), str(task.rung), f"{task.update:,}",
-            f"process {task.pid} on {quoted(task.host)}", quoted(task.since),
-        ))
-        for task in tasks
-    )  # fmt: skip
-    return Table(columns, rows)
+    columns = [
+        texts("trial", lambda task: f"{task.trial}{', confirmation' if task.confirms else ''}"),
+        texts("rung", lambda task: str(task.rung)), texts("update", lambda task: f"{task.update:,}"),
+        texts("where", lambda task: f"process {task.pid} on {quoted(task.host)}"),
+        texts("since", lambda task: quoted(task.since)),
+    ]  # fmt: skip
+    return table_of(tasks, columns)
 
 
 def best(found: BestTrial) -> Document:
@@ -115,21 +114,11 @@ def best(found: BestTrial) -> Document:
 
 
 def _ranking(best: Sequence[RankedTrial]) -> Table:
-    confirmed = any(trial.confirmed is not None for trial in best)
-    columns = [
-        Column("trial"),
-        Column("rung", rank=1),
-        Column("objective"),
-        *([Column("confirmed")] if confirmed else []),
-    ]
-    rows = tuple(
-        Row((
-            str(trial.trial), str(trial.rung), interval(trial.objective, trial.low, trial.high),
-            *([number(trial.confirmed, 4)] if confirmed else []), values_text(trial.values),
-        ))
-        for trial in best
-    )  # fmt: skip
-    return Table((*columns, Column("values", "left")), rows)
+    columns = [right("trial", lambda trial: str(trial.trial)), right("rung", lambda trial: str(trial.rung), 1)]
+    columns += [right("objective", lambda trial: interval(trial.objective, trial.low, trial.high))]
+    if any(trial.confirmed is not None for trial in best):
+        columns += [right("confirmed", lambda trial: number(trial.confirmed, 4))]
+    return table_of(best, [*columns, texts("values", lambda trial: values_text(trial.values))])
 
 
 def _hours(seconds: float) -> str:
@@ -158,10 +147,8 @@ def plan(planned: StudyPlan) -> Document:
 
 
 def _space(space: Sequence[Parameter]) -> Table:
-    columns = (Column("", "left"), Column("", "left"))
-    return Table(
-        columns, tuple(Row(("configuration" if one.key == CONFIG_KEY else one.key, text_of(one))) for one in space)
-    )
+    key = texts("", lambda one: "configuration" if one.key == CONFIG_KEY else one.key)
+    return table_of(space, [key, texts("", text_of)])
 
 
 def step_line(step: WorkStep) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 
 from hmx.errors import counted
@@ -145,9 +146,15 @@ def _sides(findings: CompareFindings) -> Iterator[Block]:
     differing = {name: show for name, show in others.items() if len(common[name]) > 1}
     note = "; ".join(f"{name} {', '.join(texts)}" for name, texts in common.items() if len(texts) == 1 and any(texts))
     note = note and f"Same for all: {note}."
-    columns = [texts("path", _path), texts("seeds", _seeds), texts("steps", _steps)]
-    columns += [texts(name, show, rank) for rank, (name, show) in enumerate(differing.items(), 1)]
+    always = {"path": _path, "seeds": _seeds, "steps": _steps}
+    ranked = [*((name, show, 0) for name, show in always.items()),
+              *((name, show, rank) for rank, (name, show) in enumerate(differing.items(), 1))]  # fmt: skip
+    columns = [texts(name, partial(_known, show), rank) for name, show, rank in ranked]
     yield _by_side(findings, findings.sides, columns, note)
+
+
+def _known(show: Callable[[SideFacts], str], side: SideFacts) -> str:
+    return show(side) or UNKNOWN
 
 
 def _path(side: SideFacts) -> str:

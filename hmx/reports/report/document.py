@@ -260,7 +260,7 @@ def _about(run: RunFacts, findings: RunFindings) -> Iterator[Block]:
     changed = [setting for setting in run.settings if setting.changed and setting.key != "run.name"]
     columns = [
         texts("setting", attrgetter("key")), texts("value", _value),
-        texts("default", lambda one: one.default or '""'), texts("meaning", lambda one: Cell(one.doc), 2),
+        texts("default", lambda one: one.default or '""'), texts("meaning", attrgetter("doc"), 2),
     ]  # fmt: skip
     if changed:
         yield table_of(changed, columns, f"Different from the defaults{_named(run, findings)}")

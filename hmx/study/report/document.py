@@ -112,7 +112,7 @@ def _finalists(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("The best configurations")
     verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
     columns = shown(numbers(Finalist), *([] if findings.confirmed else ["tuned", "cpu_seconds"]))
-    against = Column("against the best", "left", 1), lambda one: verdicts.get(one.name) or Cell("")
+    against = Column("against the best", "left", 1), lambda one: verdicts.get(one.name, "")
     yield table_of(findings.finalists, [texts("", attrgetter("name")), *columns, against], note=_seeds(findings))
     yield from _values(findings)
     plots = [figures.curse(findings)] if findings.confirmed else []
