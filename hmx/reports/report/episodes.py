@@ -113,7 +113,8 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
     def steps(entries: Sequence[int]) -> Iterator[tuple[Episodes, Recorded]]:
         with opened(env, session.cfg.env, min(plan.num_envs, plan.episodes), plan.seed) as stepped:
             own = recorder if stepped is env else make_recorder(whole.on(stepped), partial(_kept, spec))
-            for found, recorded in record(own, state, plan.key, entries):
+            key = jax.random.clone(plan.key)  # the same random numbers each time, on purpose
+            for found, recorded in record(own, state, key, entries):
                 progress("compiling and playing episodes", int(found.finished.sum()), plan.episodes)
                 yield found, recorded
 
