@@ -7,11 +7,10 @@ are computed as such, of any size.
 
 from __future__ import annotations
 
-import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from types import CodeType
+from typing import Literal, NamedTuple
 
 from hmx.reports.compute_config.inputs import BatchInputs
 
@@ -31,8 +30,8 @@ _SPLIT = (
 class Formula(NamedTuple):
     """A value of the table and how it is computed.
 
-    `text` is an expression in the names of inputs and of values of earlier rows; it is parsed and evaluated. `{unit}`
-    in the table below stands for `BatchInputs.forward_unit`. The value exists only if `condition` holds, an expression
+    `text` is a Python expression in the names of inputs and of values of earlier rows, compiled once. `{unit}` in the
+    table below stands for `BatchInputs.forward_unit`. The value exists only if `condition` holds, an expression
     too; empty always holds.
     """
 
@@ -156,6 +155,21 @@ def formulas(forward_unit: str = BatchInputs.forward_unit) -> Mapping[str, Formu
     }
 
 
+_FUNCTIONS: dict[str, object] = {"__builtins__": {}, "max": max, "ceil_div": lambda a, b: -(-a // b)}
+"""All that a formula may call."""
+
+
+@cache
+def _compiled(text: str) -> CodeType:
+    return compile(text, text, "eval")
+
+
+def _evaluate(text: str, values: dict[str, SizeValue]) -> SizeValue:
+    """Return the value of an expression of the table; `values` are those that it may name."""
+    found: SizeValue = eval(_compiled(text), _FUNCTIONS, values)  # noqa: S307 - constants of this module
+    return found
+
+
 def derive_batch(inputs: BatchInputs) -> dict[str, SizeValue]:
     """Compute every value of the table that exists for the inputs.
 
@@ -165,8 +179,8 @@ def derive_batch(inputs: BatchInputs) -> dict[str, SizeValue]:
     values: dict[str, SizeValue] = dict(vars(inputs))
     table = formulas(inputs.forward_unit)
     for name, row in table.items():
-        if not row.condition or _compiled(row.condition)(values):
-            values[name] = _compiled(row.text)(values)
+        if not row.condition or _evaluate(row.condition, values):
+            values[name] = _evaluate(row.text, values)
     return {name: values[name] for name in table if name in values}
 
 
@@ -174,7 +188,7 @@ def size(inputs: BatchInputs, name: str) -> int:
     """Compute one whole number of the table, and only what it follows from."""
     values: dict[str, SizeValue] = dict(vars(inputs))
     for row in _rows_behind(name, inputs.forward_unit):
-        values[row.name] = _compiled(row.text)(values)
+        values[row.name] = _evaluate(row.text, values)
     return int(values[name] or 0)
 
 
@@ -184,45 +198,5 @@ def _rows_behind(name: str, forward_unit: str) -> tuple[Formula, ...]:
     needed, rows = {name}, tuple(formulas(forward_unit).values())
     for row in reversed(rows):
         if row.name in needed:
-            needed |= {node.id for node in ast.walk(ast.parse(row.text)) if isinstance(node, ast.Name)}
+            needed.update(_compiled(row.text).co_names)
     return tuple(row for row in rows if row.name in needed)
-
-
-_Evaluate = Callable[[Mapping[str, SizeValue]], SizeValue]
-
-_OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow, ast.Mod: operator.mod,
-    ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv, ast.Eq: operator.eq, ast.Lt: operator.lt,
-    ast.LtE: operator.le, ast.Gt: operator.gt,
-}  # fmt: skip
-_FUNCTIONS: dict[str, Callable[..., int]] = {"max": max, "ceil_div": lambda a, b: -(-a // b)}
-
-
-@cache
-def _compiled(text: str) -> _Evaluate:
-    """Return the function of the known values that an expression of the table stands for."""
-    return _function(ast.parse(text, mode="eval").body)
-
-
-def _function(node: ast.expr) -> _Evaluate:
-    match node:
-        case ast.Name(name):
-            return operator.itemgetter(name)
-        case ast.Constant(int() | None as constant):
-            return lambda values: constant
-        case ast.BinOp(left, operation, right) | ast.Compare(left, [operation], [right]):
-            apply, one, other = _OPERATORS[type(operation)], _function(left), _function(right)
-            return lambda values: apply(one(values), other(values))
-        case ast.UnaryOp(ast.USub(), operand):
-            subtract, positive = _OPERATORS[ast.Sub], _function(operand)
-            return lambda values: subtract(0, positive(values))
-        case ast.BoolOp(ast.And(), parts):
-            conditions = [_function(part) for part in parts]
-            return lambda values: all(condition(values) for condition in conditions)
-        case ast.IfExp(test, body, orelse):
-            if_, then, else_ = _function(test), _function(body), _function(orelse)
-            return lambda values: then(values) if if_(values) else else_(values)
-        case ast.Call(ast.Name(name), arguments):
-            called, given = _FUNCTIONS[name], [_function(argument) for argument in arguments]
-            return lambda values: called(*(argument(values) for argument in given))
-    raise TypeError(f"not part of a formula: {ast.unparse(node)}")

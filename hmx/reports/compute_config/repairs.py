@@ -1,15 +1,16 @@
 """Values that repair a configuration: for each field the nearest ones that alone leave no rule violated.
 
-Every value comes from divisors, or from the blocks in which a quotient stays the same; nothing is searched one by one.
-Each value is checked against the rules before it is offered.
+Divisors and multiples are tried, nearest first; each value is checked against the rules before it is offered.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
 
-from hmx.config.divisors import divisor_above, divisor_below
+from hmx.config.divisors import all_divisors
 from hmx.config.problem import Problem
 from hmx.reports.compute_config.derived import size
 from hmx.reports.compute_config.inputs import LIMIT, BatchInputs, violation
@@ -71,10 +72,6 @@ def _sequence_rules(inputs: BatchInputs) -> Iterator[Problem]:
         )
 
 
-_MAX_BLOCKS = 4096
-"""Blocks tried per field: a value further away is not a useful repair."""
-
-
 Neighbours = tuple[int | None, int | None]  # the nearest values of a field below and above its own, None without one
 
 
@@ -97,15 +94,11 @@ def repairs(inputs: BatchInputs) -> dict[str, Neighbours]:
     if holds(inputs):
         return {}
 
-    def checked(field: str, value: int | None) -> int | None:
-        if value is None or not 1 <= value <= LIMIT:
-            return None
-        return value if holds(dataclasses.replace(inputs, **{field: value})) else None
+    def first(field: str, values: Iterable[int]) -> int | None:
+        tried = (value for value in islice(values, _REACH) if 1 <= value <= LIMIT)
+        return next((value for value in tried if holds(dataclasses.replace(inputs, **{field: value}))), None)
 
-    nearest: dict[str, Neighbours] = {}
-    for field, near in _NEAR.items():
-        below, above = near(inputs)
-        nearest[field] = checked(field, below), checked(field, above)
+    nearest = {field: (first(field, below), first(field, above)) for field, (below, above) in _tried(inputs).items()}
     return {field: pair for field, pair in nearest.items() if pair != (None, None)}
 
 
@@ -138,107 +131,48 @@ def _nearer(value: int, below: int | None, above: int | None) -> int | None:
     return below if value - below <= above - value else above
 
 
-def _minibatches(inputs: BatchInputs) -> Neighbours:
-    sequences, horizon = inputs.batch_size // inputs.bptt_horizon, inputs.bptt_horizon
-    if sequences < 1:
-        return None, None
-    below = divisor_below(sequences, -(-inputs.minibatch_size // horizon))
-    above = divisor_above(sequences, inputs.minibatch_size // horizon)
-    return below and below * horizon, above and above * horizon
+_REACH = 256
+"""Values tried on each side of a field: one further away is not a useful repair."""
 
 
-def _batches(inputs: BatchInputs) -> Neighbours:
-    minibatch = inputs.minibatch_size
-    least = size(inputs, "total_agents") * inputs.bptt_horizon
-    above = -(-max(least, inputs.batch_size + 1) // minibatch) * minibatch
-    return (inputs.batch_size - 1) // minibatch * minibatch, above
+def _tried(inputs: BatchInputs) -> dict[str, tuple[Iterable[int], Iterable[int]]]:
+    """Return the values of each field that may repair the configuration, below and above its own, nearest first."""
+    horizon, batch, minibatch = inputs.bptt_horizon, inputs.batch_size, inputs.minibatch_size
+    agents, workers, groups = inputs.num_agents, inputs.num_workers, inputs.async_factor
+    sequences = batch // horizon
+    least = size(inputs, "total_agents") * horizon
+    room = sequences // (groups * agents)  # environments per forward pass
+    largest_target = (room // workers + 1) * workers * agents - 1 if room >= workers else 0
+    return {
+        "minibatch_size": _divisors(sequences, minibatch, horizon),
+        "batch_size": (
+            [(batch - 1) // minibatch * minibatch],
+            [-(-max(least, batch + 1) // minibatch) * minibatch],
+        ),
+        "bptt_horizon": _divisors(minibatch, horizon),
+        "async_factor": _divisors(workers, groups),
+        "num_workers": (
+            range((workers - 1) // groups * groups, 0, -groups),
+            count((workers // groups + 1) * groups, groups),
+        ),
+        "num_agents": (_fewer_agents(inputs), ()),
+        "forward_pass_minibatch_target_size": (
+            [largest_target] if largest_target < inputs.forward_pass_minibatch_target_size else [],
+            (),
+        ),
+    }
 
 
-def _horizons(inputs: BatchInputs) -> Neighbours:
-    # A divisor T of the minibatch splits the sequences of the batch into minibatches if batch % minibatch < T.
-    left, most = inputs.batch_size % inputs.minibatch_size, inputs.batch_size // size(inputs, "total_agents")
-    horizon, minibatch = inputs.bptt_horizon, inputs.minibatch_size
-    return divisor_below(minibatch, min(horizon, most + 1)), divisor_above(minibatch, max(horizon, left))
+def _fewer_agents(inputs: BatchInputs) -> Iterator[int]:
+    """Yield fewer agents, without numbers that leave too few sequences: fewer agents have no fewer environments."""
+    agents, sequences = inputs.num_agents - 1, inputs.batch_size // inputs.bptt_horizon
+    while agents > 0:
+        yield agents
+        envs = size(dataclasses.replace(inputs, num_agents=agents), "num_envs")
+        agents = min(agents - 1, sequences // envs)
 
 
-def _groups(inputs: BatchInputs) -> Neighbours:
-    most = inputs.batch_size // inputs.bptt_horizon // size(inputs, "agents_per_forward")
-    groups, workers = inputs.async_factor, inputs.num_workers
-    return divisor_below(workers, min(groups, most + 1)), divisor_above(workers, groups)
-
-
-def _workers(inputs: BatchInputs) -> Neighbours:
-    groups = inputs.async_factor
-    room = inputs.batch_size // inputs.bptt_horizon // (groups * inputs.num_agents)
-    raw = inputs.forward_pass_minibatch_target_size // inputs.num_agents
-    return fewer_workers(inputs.num_workers, groups, raw, room), more_workers(inputs.num_workers, groups, raw, room)
-
-
-def fewer_workers(workers: int, groups: int, raw: int, room: int) -> int | None:
-    """Return the next smaller multiple of `groups` workers with at most `room` environments per forward pass.
-
-    Up to `raw` workers there are raw // w x w environments, always more than half of `raw`; above, as many as workers.
-    """
-    w = workers - 1
-    for _ in range(_MAX_BLOCKS):
-        w = w // groups * groups
-        if w < 1 or (w <= raw and 2 * room <= raw):
-            return None
-        rounds = max(1, raw // w)
-        if rounds * w <= room:
-            return w
-        w = min(w - 1, room // rounds)  # fewer workers make no fewer rounds
-    return None
-
-
-def more_workers(workers: int, groups: int, raw: int, room: int) -> int | None:
-    """Return the next larger number of workers, see `fewer_workers`."""
-    w = workers + 1
-    for _ in range(_MAX_BLOCKS):
-        w = -(-w // groups) * groups
-        rounds = max(1, raw // w)
-        if rounds * w <= room:
-            return w
-        if w > raw:
-            return None
-        w = max(w, raw // rounds) + 1
-    return None
-
-
-def _agents(inputs: BatchInputs) -> Neighbours:
-    workers, target = inputs.num_workers, inputs.forward_pass_minibatch_target_size
-    room = inputs.batch_size // inputs.bptt_horizon // inputs.async_factor
-    agents = inputs.num_agents - 1
-    for _ in range(_MAX_BLOCKS):
-        if agents < 1:
-            break
-        rounds = max(1, target // agents // workers)
-        if agents * rounds * workers <= room:
-            return agents, None
-        agents = min(agents - 1, room // (rounds * workers))  # fewer agents make no fewer rounds
-    return None, None
-
-
-def _targets(inputs: BatchInputs) -> Neighbours:
-    room = inputs.batch_size // inputs.bptt_horizon // (inputs.async_factor * inputs.num_agents)
-    largest = largest_target(inputs, room)
-    return (largest if largest and largest < inputs.forward_pass_minibatch_target_size else None), None
-
-
-def largest_target(inputs: BatchInputs, room: int) -> int | None:
-    """Return the largest forward target that gives at most `room` environments per forward pass, if there is one."""
-    if room < inputs.num_workers:
-        return None
-    return (room // inputs.num_workers + 1) * inputs.num_workers * inputs.num_agents - 1
-
-
-_NEAR: dict[str, Callable[[BatchInputs], Neighbours]] = {
-    "minibatch_size": _minibatches,
-    "batch_size": _batches,
-    "bptt_horizon": _horizons,
-    "async_factor": _groups,
-    "num_workers": _workers,
-    "num_agents": _agents,
-    "forward_pass_minibatch_target_size": _targets,
-}
-"""Functions that return the candidates below and above the value of a field."""
+def _divisors(n: int, value: int, unit: int = 1) -> tuple[list[int], list[int]]:
+    """Return the multiples of `unit` by a divisor of `n` below and above a value, nearest first; none if `n` is 0."""
+    found = [divisor * unit for divisor in all_divisors(n)] if n else []
+    return found[: bisect_left(found, value)][::-1], found[bisect_right(found, value) :]

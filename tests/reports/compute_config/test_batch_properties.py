@@ -14,7 +14,7 @@ from hmx.reports.compute_config.cautions import batch_warnings
 from hmx.reports.compute_config.derived import derive_batch, size
 from hmx.reports.compute_config.fit import batch_fits, exact_fit, is_exact
 from hmx.reports.compute_config.inputs import INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs
-from hmx.reports.compute_config.repairs import batch_problems, fewer_workers, holds, more_workers, repairs, suggestions
+from hmx.reports.compute_config.repairs import batch_problems, holds, repairs, suggestions
 from hmx.reports.compute_config.trainer import config_of, inputs_of
 
 
@@ -125,14 +125,6 @@ def test_fixes_are_the_nearest_valid_values(inputs):
             assert after == above[0], field
         elif after is not None:
             assert after >= top
-
-
-@settings(max_examples=300)
-@given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 120), st.integers(0, 130))
-def test_workers_have_room_for_their_environments(workers, groups, raw, room):
-    fit = [w for w in range(groups, 200, groups) if (raw // w * w if raw >= max(2, w) else w) <= room]
-    assert fewer_workers(workers, groups, raw, room) == next((w for w in reversed(fit) if w < workers), None)
-    assert more_workers(workers, groups, raw, room) == next((w for w in fit if w > workers), None)
 
 
 @given(valid())
