@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,31 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.config.codec import to_toml
-from hmx.config.schema import Config
 from hmx.runs.lowered import SUFFIX, LoweredPrograms
 from hmx.simulators import journal
 from hmx.simulators.spaces import Facts
 from hmx.study.best import best_trial
 from hmx.study.confirm import confirmations_due, study_is_finished
-from hmx.study.folder import create_settings, read_study
+from hmx.study.folder import read_study
 from hmx.study.halving import promotions
-from hmx.study.records import (
-    Confirmation,
-    Promotion,
-    RungResult,
-    StudySettings,
-    Trial,
-    confirmation_folder,
-    promotion_file,
-    rung_file,
-    trial_folder,
-    write_once,
-)
 from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
-from hmx.study.space import parse_space, with_values
+from hmx.study.space import with_values
 from hmx.study.status import study_status
 from hmx.study.verify import verify_study
+
+sys.path[:0] = [str(Path(__file__).parents[1] / place) for place in ("tests/study", "tests")]  # for `made_studies`
 
 FACTS = Facts((4,), "float32", (3, 2), 0, 0, True, "")
 STUDY_FILES = {
@@ -49,25 +38,10 @@ STUDY_FILES = {
 
 def make_study(folder: Path) -> Path:
     """Make a study of two trials, with a file of every kind."""
-    (folder / "configs").mkdir(parents=True)
-    (folder / "configs" / "base.toml").write_text(to_toml(Config()))
-    space = parse_space(["algo.learning_rate=1e-4..1e-2:log", "net.activation=tanh|relu"])
-    create_settings(folder, StudySettings(
-        space=space, trials=3, rungs=(0.5, 1.0), eta=2, sampler="random", confirm_top=1, confirm_seeds=2
-    ))  # fmt: skip
-    for number in (1, 2):
-        place = trial_folder(folder, number)
-        values: dict[str, Any] = {"algo.learning_rate": 0.001, "net.activation": "tanh"}
-        write_once(
-            place / "trial.json",
-            Trial(number=number, values=values, sampler="random", revision=1, seen=("1",) if number == 2 else ()),
-        )
-        for rung in range(3 - number):
-            result = RungResult(rung=rung, update=1 + rung, env_steps=8, per_seed=(1.0,), objective=1.0)
-            write_once(rung_file(place, rung), result)
-    write_once(promotion_file(trial_folder(folder, 1), 1), Promotion(rung=1, seen="1-2"))
-    write_once(confirmation_folder(folder, 1) / "confirm.json", Confirmation(trial=1, seeds=(1, 2), seen="1"))
-    return folder
+    from made_studies import small_study
+
+    made: Path = small_study(folder, trials=3)
+    return made
 
 
 def use_study(folder: Path) -> Any:

@@ -18,7 +18,6 @@ from hmx.jobs import train as training
 from hmx.jobs.evaluate import EvaluateResult, evaluate
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.train import TrainResult
-from hmx.records.curves import RETURN
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import bind
 from hmx.registry.user_code import trusting
@@ -102,8 +101,8 @@ def fork(
     run: str | Path,
     changes: Mapping[str, object] | None = None,
     *,
-    at: int | None = None,
-    name: str = "",
+    at: int | None = ForkRequest.at,
+    name: str = ForkRequest.name,
     root: str | Path = DEFAULT_ROOT,
     progress: bool = True,
     sinks: Sequence[Sink] = (),
@@ -129,7 +128,9 @@ def fork(
         return forking.fork(run, request, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
 
 
-def compare(*sides: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROOT) -> CompareFindings:
+def compare(
+    *sides: str | Path, metric: str = CompareRequest.metric, root: str | Path = DEFAULT_ROOT
+) -> CompareFindings:
     """Compare two or more runs or folders of runs, as `hmx compare` does; no code of a run is loaded.
 
     Args:

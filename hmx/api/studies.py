@@ -121,9 +121,9 @@ def study_report(study: str | Path, root: str | Path = STUDIES) -> StudyFindings
 def extend_study(
     study: str | Path,
     *,
-    trials: int = 0,
+    trials: int = AddRequest.trials,
     space: Mapping[str, str | Sequence[object]] | None = None,
-    confirm: int = 0,
+    confirm: int = AddRequest.confirm,
 ) -> Study:
     """Extend a study by further trials, options to vary, or fresh seeds for the best; errors as of `new_study`."""
     request = AddRequest(trials=trials, confirm=confirm)

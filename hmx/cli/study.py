@@ -23,7 +23,6 @@ from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
 if TYPE_CHECKING:
     from hmx.registry.load import Loaded
     from hmx.runs.sinks import Sink
-    from hmx.study.cluster import ClusterFile
     from hmx.study.worker import WorkStep
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
@@ -133,13 +132,20 @@ def work(
 
     Example: hmx study work lr --slurm 40 --time 2h --submit
     """
-    from hmx.study.cluster import cluster_file
+    from hmx.study.cluster import cluster_file, write
     from hmx.study.create import find_study
 
     folder = find_study(study)
     file = cluster_file(folder, request, other_versions)
     if file is not None:
-        _start_on_cluster(file, submit=request.submit, dry_run=dry_run, json=json)
+        file = file if dry_run else write(file, request.submit)
+        if json:
+            print_json(file.to_json())
+        elif dry_run:
+            sys.stdout.write(file.text)
+        else:
+            say("wrote", str(file.file))
+            say("submitted" if request.submit else "submit with", file.answer or shlex.join(file.command))
         return
     if dry_run:
         raise HmxError("--dry-run requires --slurm or --kubernetes", "hmx study status STUDY shows what is left to do")
@@ -174,25 +180,6 @@ def work(
     if not quiet:
         say("finished", f"{folder}: nothing is left to do; this worker wrote {counted(done.trained, 'result')}")
         say("next", f"hmx study status {shlex.quote(str(study))}")
-
-
-def _start_on_cluster(file: ClusterFile, *, submit: bool, dry_run: bool, json: bool) -> None:
-    """Write the file and submit it if asked; with `dry_run`, only print it."""
-    from hmx.study import cluster
-
-    answer = ""
-    if not dry_run:
-        cluster.write(file)
-        if submit:
-            answer = cluster.submit(file)
-    if json:
-        body = {"schema": 1, "file": str(file.path), "text": file.text, "command": list(file.command), "answer": answer}
-        print_json(body)
-    elif dry_run:
-        sys.stdout.write(file.text)
-    else:
-        say("wrote", str(file.path))
-        say("submitted" if submit else "submit with", answer or shlex.join(file.command))
 
 
 @app.command(cls=Command)

@@ -41,10 +41,10 @@ def best_trial(folder: str | Path) -> BestTrial:
 
 
 def _choose(study: Study) -> Trial:
-    sign = 1.0 if study.settings.objective.higher_is_better else -1.0
-    confirmed = {one.trial: sign * one.objective for one in study.confirmations if one.objective is not None}
+    order = study.settings.objective.order
+    confirmed = [one for one in study.confirmations if one.objective is not None]
     if confirmed:
-        return study.by_number[max(confirmed, key=lambda trial: confirmed[trial])]
+        return study.by_number[min(confirmed, key=lambda one: order(one.objective)).trial]
     ranked = [trial for trial in study.best() if trial.objective is not None]
     if not ranked:
         raise HmxError(

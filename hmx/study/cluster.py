@@ -17,7 +17,7 @@ from hmx.config.option import opt
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records.atomic import write_text
-from hmx.records.plain import JsonValue
+from hmx.records.plain import JsonResult, JsonValue
 
 PANEL = "Cluster"
 FOLDER = "cluster"  # in the study: the file of each engine, and the output of SLURM's tasks
@@ -62,12 +62,13 @@ class ClusterRequest:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterFile:
+class ClusterFile(JsonResult):
     """A file for a cluster, and the command that submits it."""
 
-    path: Path
+    file: Path
     text: str
     command: tuple[str, ...]
+    answer: str = ""  # of the cluster, once it is submitted
 
 
 def cluster_file(folder: Path, request: ClusterRequest, other_versions: bool = False) -> ClusterFile | None:
@@ -83,46 +84,39 @@ def cluster_file(folder: Path, request: ClusterRequest, other_versions: bool = F
     options = ["--other-versions"] if other_versions else []
     if request.slurm is not None:
         path = study / FOLDER / "slurm.sh"
-        return ClusterFile(
-            path=path, text=_job_array(study, request.slurm, request, options), command=("sbatch", str(path))
-        )
+        text = _job_array(study, request.slurm, request, options)
+        return ClusterFile(file=path, text=text, command=("sbatch", str(path)))
     if request.kubernetes is not None:
         path = study / FOLDER / "kubernetes.json"
         text = json.dumps(_manifest(study.name, request.kubernetes, request, options), indent=2) + "\n"
         # Not `apply`: each submission starts more workers, under a name that the cluster completes.
-        return ClusterFile(path=path, text=text, command=("kubectl", "create", "-f", str(path)))
+        return ClusterFile(file=path, text=text, command=("kubectl", "create", "-f", str(path)))
     return None
 
 
-def write(file: ClusterFile) -> None:
-    """Write the file, and replace an earlier one.
+def write(made: ClusterFile, submit: bool = False) -> ClusterFile:
+    """Write the file, which replaces an earlier one, and submit it if asked; return it with the cluster's answer.
 
     Raises:
-        HmxError: it cannot be written (exit code 3).
+        HmxError: it cannot be written (exit code 3), or the program of the cluster is missing here or refuses the file.
     """
     try:
-        make_folder(file.path.parent)
-        write_text(file.path, file.text)
+        make_folder(made.file.parent)
+        write_text(made.file, made.text)
     except OSError as problem:
         hint = "check the permissions of the study's folder and the free space"
-        raise HmxError(f"cannot write {file.path}: {words(problem)}", hint, ExitCode.ARTEFACT) from problem
-
-
-def submit(file: ClusterFile) -> str:
-    """Submit a written file, and return the answer of the cluster.
-
-    Raises:
-        HmxError: the program is not installed here, or refuses the file.
-    """
-    program, command = file.command[0], shlex.join(file.command)
+        raise HmxError(f"cannot write {made.file}: {words(problem)}", hint, ExitCode.ARTEFACT) from problem
+    if not submit:
+        return made
+    program, command = made.command[0], shlex.join(made.command)
     if shutil.which(program) is None:
-        raise HmxError(f"cannot submit {file.path}: {program} is not installed here", f"where it is: {command}")
-    done = subprocess.run(file.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        raise HmxError(f"cannot submit {made.file}: {program} is not installed here", f"where it is: {command}")
+    done = subprocess.run(made.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode:
         reason = one_line(done.stderr or done.stdout or f"exit code {done.returncode}")
         hint = f"change the options or the file, then submit it: {command}"
-        raise HmxError(f"cannot submit {file.path}: {quoted(reason, 300)}", hint, ExitCode.UNEXPECTED)
-    return one_line(done.stdout)
+        raise HmxError(f"cannot submit {made.file}: {quoted(reason, 300)}", hint, ExitCode.UNEXPECTED)
+    return dataclasses.replace(made, answer=one_line(done.stdout))
 
 
 def _check(request: ClusterRequest) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import tomllib
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from hmx.config.coerce import toml
 from hmx.config.files import Unreadable, names_in, open_limited, read_plain, words
 from hmx.config.schema import Config
 from hmx.config.textfile import MAX_BYTES, quoted
@@ -148,7 +148,7 @@ def to_toml(settings: StudySettings) -> str:
 def _lines(table: Mapping[str, JsonValue]) -> Iterator[str]:
     for key, value in table.items():
         if value is not None:
-            yield f"{json.dumps(key) if '.' in key else key} = {json.dumps(value, ensure_ascii=False)}"
+            yield f"{toml(key) if '.' in key else key} = {toml(value)}"
 
 
 def read_trials(folder: Path, known: Mapping[int, Trial] | None = None) -> tuple[Trial, ...]:

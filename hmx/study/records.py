@@ -67,6 +67,10 @@ class Objective:
         """Whether a higher value of the objective is better; a threshold should be reached early."""
         return self.maximize and self.measure in ("final", "auc")
 
+    def order(self, value: float | None) -> tuple[bool, float]:
+        """Return the key that sorts values of the objective: the best first, and a missing one last."""
+        return value is None, (-1.0 if self.higher_is_better else 1.0) * (value or 0.0)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StudySettings:
@@ -256,13 +260,7 @@ class Study:
 
 def rank(trials: Iterable[Trial], rung: int, objective: Objective) -> list[Trial]:
     """Return trials in the order of their results at a rung, the best first; one without an objective is last."""
-    sign = -1.0 if objective.higher_is_better else 1.0
-
-    def order(trial: Trial) -> tuple[bool, float, int]:
-        value = trial.rungs[rung].objective
-        return value is None, sign * (value or 0.0), trial.number
-
-    return sorted(trials, key=order)
+    return sorted(trials, key=lambda trial: (*objective.order(trial.rungs[rung].objective), trial.number))
 
 
 def trial_folder(study: Path, number: int) -> Path:

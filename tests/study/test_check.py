@@ -7,32 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_studies import small_study
 
-from hmx.config import codec
-from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import SEAL, sealed
 from hmx.study.confirm import study_is_finished
-from hmx.study.folder import create_settings, read_study
-from hmx.study.records import (
-    CONFIRMED,
-    PROPOSAL,
-    Confirmation,
-    Promotion,
-    RungResult,
-    StudySettings,
-    Trial,
-    confirmation_folder,
-    promotion_file,
-    rung_file,
-    trial_folder,
-    write_once,
-)
-from hmx.study.space import parse_space
+from hmx.study.folder import read_study
+from hmx.study.records import CONFIRMED, PROPOSAL
 from hmx.study.status import study_status
 from hmx.study.verify import verify_study
 
-SPACE = parse_space(["algo.learning_rate=1e-4..1e-2:log", "net.activation=tanh|relu"])
 FILES = {
     "trial": f"trials/0001/{PROPOSAL}", "rung": "trials/0001/rung-0.json", "promote": "trials/0001/promote-1.json",
     "confirm": f"confirm/0001/{CONFIRMED}", "result": "confirm/0001/rung-0.json",
@@ -42,23 +26,7 @@ FILES = {
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     """A study with a file of every kind."""
-    folder = tmp_path / "study"
-    (folder / "configs").mkdir(parents=True)
-    (folder / "configs" / "base.toml").write_text(codec.to_toml(Config()))
-    create_settings(folder, StudySettings(
-        space=SPACE, trials=2, rungs=(0.5, 1.0), eta=2, sampler="random", confirm_top=1, confirm_seeds=2
-    ))  # fmt: skip
-    for number in (1, 2):
-        place = trial_folder(folder, number)
-        values = {"algo.learning_rate": 0.001, "net.activation": "tanh"}
-        write_once(place / PROPOSAL, Trial(number=number, values=values, sampler="random", revision=1))
-        result = RungResult(rung=0, update=1, env_steps=8, per_seed=(1.0,), objective=1.0)
-        write_once(rung_file(place, 0), result)
-    write_once(promotion_file(trial_folder(folder, 1), 1), Promotion(rung=1, seen="1-2"))
-    place = confirmation_folder(folder, 1)
-    write_once(place / CONFIRMED, Confirmation(trial=1, seeds=(1, 2), seen="1"))
-    write_once(rung_file(place, 0), RungResult(rung=0, update=1, env_steps=8, per_seed=(1.0, 2.0), objective=1.5))
-    return folder
+    return small_study(tmp_path / "study", trials=2)
 
 
 def change(path: Path, **fields: Any) -> None:

@@ -271,9 +271,8 @@ def test_submitting_returns_the_answer_of_the_cluster(tmp_path: Path, monkeypatc
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     file = cluster_file(study, ClusterRequest(slurm=2))
     assert file is not None
-    cluster.write(file)
-    assert cluster.submit(file) == "Submitted 1: 12"
-    assert file.path.read_text() == file.text
+    assert cluster.write(file, submit=True).answer == "Submitted 1: 12"
+    assert file.file.read_text() == file.text
 
 
 def test_submitting_reports_a_missing_program_and_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,10 +280,10 @@ def test_submitting_reports_a_missing_program_and_a_refusal(tmp_path: Path, monk
     assert file is not None
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HmxError, match="kubectl is not installed here"):
-        cluster.submit(file)
+        cluster.write(file, submit=True)
     program(tmp_path / "kubectl", "#!/bin/sh\necho 'error: no\n claim' >&2\nexit 4\n")
     with pytest.raises(HmxError, match=r"cannot submit .*: error: no claim"):
-        cluster.submit(file)
+        cluster.write(file, submit=True)
 
 
 def test_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

@@ -24,19 +24,13 @@ def finalists(study: Study) -> tuple[list[Finalist], list[Pair]]:
     The pairs compare the best one with every other, as `hmx compare` does.
     """
     objective = study.settings.objective
-    confirmed = {one.trial: one for one in study.confirmations if one.result is not None}
+    confirmed = study.confirmed
     best = [trial for trial in study.best() if trial.objective is not None]
     top = [trial for trial in best[:UNCONFIRMED] if len(trial.rungs) == len(best[0].rungs)]
     chosen = [trial for trial in best if trial.number in confirmed] or top
     results = {trial.number: trial.rungs[-1] for trial in chosen}
     results |= {number: one.result for number, one in confirmed.items() if one.result is not None}
-    sign = -1.0 if objective.higher_is_better else 1.0
-
-    def order(trial: Trial) -> tuple[bool, float]:
-        value = results[trial.number].objective
-        return value is None, sign * (value or 0.0)
-
-    chosen.sort(key=order)
+    chosen.sort(key=lambda trial: objective.order(results[trial.number].objective))
     found = [_finalist(trial, confirmed.get(trial.number), objective) for trial in chosen]
     sides = [_side(one.name, results[one.trial], objective) for one in found]
     request = CompareRequest(better="up" if objective.higher_is_better else "down")

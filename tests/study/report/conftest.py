@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-for _place in (str(Path(__file__).parent), str(Path(__file__).parents[2])):
+for _place in (str(Path(__file__).parents[1]), str(Path(__file__).parents[2])):
     if _place not in sys.path:
         sys.path.insert(0, _place)
 

@@ -19,6 +19,8 @@ from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.study.folder import create_settings
 from hmx.study.records import (
+    CONFIRMED,
+    PROPOSAL,
     Confirmation,
     Objective,
     Promotion,
@@ -41,6 +43,26 @@ Score = Callable[[Mapping[str, Any]], float]
 def peak(values: Mapping[str, Any]) -> float:
     """A score that is best at a learning rate of 1e-3, and a little better with a large network."""
     return 100 - 60 * (math.log10(values["algo.learning_rate"]) + 3) ** 2 + 2 * (values.get("net.hidden") == [256, 256])
+
+
+def small_study(folder: Path, trials: int) -> Path:
+    """A study of two trials with a file of every kind, but without runs; its budget is `trials`."""
+    (folder / "configs").mkdir(parents=True)
+    (folder / "configs" / "base.toml").write_text(codec.to_toml(Config()))
+    space = parse_space(["algo.learning_rate=1e-4..1e-2:log", "net.activation=tanh|relu"])
+    create_settings(folder, StudySettings(
+        space=space, trials=trials, rungs=(0.5, 1.0), eta=2, sampler="random", confirm_top=1, confirm_seeds=2
+    ))  # fmt: skip
+    values = {"algo.learning_rate": 0.001, "net.activation": "tanh"}
+    for number, seen in ((1, ()), (2, ("1",))):
+        place = trial_folder(folder, number)
+        write_once(place / PROPOSAL, Trial(number=number, values=values, sampler="random", revision=1, seen=seen))
+        write_once(rung_file(place, 0), RungResult(rung=0, update=1, env_steps=8, per_seed=(1.0,), objective=1.0))
+    write_once(promotion_file(trial_folder(folder, 1), 1), Promotion(rung=1, seen="1-2"))
+    place = confirmation_folder(folder, 1)
+    write_once(place / CONFIRMED, Confirmation(trial=1, seeds=(1, 2), seen="1"))
+    write_once(rung_file(place, 0), RungResult(rung=0, update=1, env_steps=8, per_seed=(1.0, 2.0), objective=1.5))
+    return folder
 
 
 @patch("os.fsync", lambda file: None)  # these files need not survive a power failure
@@ -88,7 +110,7 @@ def make_study(
 
     running = list(range(1, trials + 1))
     for number in running:
-        write_once(trial_folder(folder, number) / "trial.json",
+        write_once(trial_folder(folder, number) / PROPOSAL,
                    Trial(number=number, values=values[number - 1], sampler="random", revision=1))  # fmt: skip
     for rung in range(len(rungs)):
         results = {number: result(number, rung, seeds) for number in running}
@@ -108,7 +130,7 @@ def make_study(
         place = confirmation_folder(folder, number)
         fresh = tuple(range(100, 100 + confirm_seeds))
         found = result(number, len(rungs) - 1, confirm_seeds)
-        write_once(place / "confirm.json", Confirmation(trial=number, seeds=fresh, seen=""))
+        write_once(place / CONFIRMED, Confirmation(trial=number, seeds=fresh, seen=""))
         write_once(rung_file(place, 0), replace(found, rung=0))
         if runs:
             _run(place, found, values[number - 1], fresh)
