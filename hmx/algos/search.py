@@ -96,7 +96,7 @@ def make_search(
     Args:
         algorithm: its policy and values guide the search.
         env: the environment that is played.
-        cfg: the configuration of the algorithm, for its discount and the scale of its rewards.
+        cfg: the configuration of the algorithm, for its discount.
         num_simulations: steps simulated per decision, at most one per new position.
         greedy: take the best action of the improved policy instead; may repeat itself for ever in a deterministic game.
         training: make `value` that of the network alone, since a search overestimates.
@@ -110,7 +110,6 @@ def make_search(
 
     check_search(env.spec, num_simulations)
     gamma = cfg.algo.gamma
-    reward_scale = find_algorithm(cfg.algo.name).reward_scale(cfg)
 
     def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)
@@ -123,7 +122,7 @@ def make_search(
         env_state, seen = play(env, at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
         after = judge(state, env_state, at.carry, seen.obs, seen.legal, jnp.zeros_like(seen.terminated))
         beyond = jnp.where(seen.truncated, gamma * after.value, 0.0)  # as training bootstraps at the step limit
-        reward = seen.reward[:, 0] * reward_scale + beyond
+        reward = seen.reward[:, 0] * algorithm.reward_scale + beyond
         return Simulated(reward, jnp.where(seen.terminated | seen.truncated, 0.0, gamma), after)
 
     def act(

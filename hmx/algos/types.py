@@ -139,6 +139,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
     - `select(sound, after, before)` returns `after` where the flag holds, else `before`, for states that are too large
       to be held twice; None selects leaf by leaf.
     - `hosted` is the update in parts, for simulators; None for an algorithm that needs environments in JAX.
+    - `reward_scale` is the factor of the rewards that its values predict.
     - A value of `hypers` that is a bool is a switch: it enters the update, but not the records.
 
     Everything after `act` has a default: no RNN carry, and a `TrainState` in which only `actors` has an axis of
@@ -155,6 +156,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
     experience: Callable[[StateT, Hypers], dict[str, Array]] = lambda state, hypers: {}
     select: Callable[[Array, StateT, StateT], StateT] | None = None
     hosted: HostedUpdate | None = None
+    reward_scale: float = 1.0
 
 
 Tree = TypeVar("Tree")

@@ -78,7 +78,6 @@ class AlgorithmEntry(NamedTuple):
     simulations: Callable[[Config], int | None] = no_search  # per decision where it plays by search
     linear: tuple[str, ...] = ()  # hyperparameters without a schedule of their own that change linearly over the run
     replay_ratio: Callable[[Config], float] | None = None  # how often it trains on a transition; None without replay
-    reward_scale: Callable[[Config], float] = lambda cfg: 1.0  # of the rewards that its values predict
     reporter: str = ""  # (Config, Env, ProbeRequest, Stored | None) -> Reporter of gradients; empty if there is none
     simulators: bool = False  # whether workers step simulators between parts of its update; others need copies of them
     own: bool = False  # whether it is code of a user or of an installed package

@@ -136,18 +136,23 @@ def test_no_value_makes_search_follow_an_illegal_action(num_simulations):
     assert found.action.tolist() == [[1]] * 4
 
 
-def test_step_limit_is_worth_the_value_of_the_last_position():
-    """Action 0 pays 1 and ends the game; action 1 reaches the step limit in a position that is worth 10."""
+@pytest.mark.parametrize(("reward_scale", "action"), [(1.0, 1), (20.0, 0)])
+def test_step_limit_is_worth_the_value_of_the_last_position(reward_scale, action):
+    """Action 0 pays 1 and ends the game; action 1 reaches the step limit in a position that is worth 10.
+
+    Values that predict 20 times the rewards make action 0 the better one.
+    """
 
     def move(core, action, key):
         return core, {"reward": jnp.where(action == 0, 1.0, 0.0)}, action == 0
 
     game = Game(lambda key: jnp.int32(0), move, lambda core: jnp.zeros(1), lambda core: LEGAL)
     env = batched(SPEC._replace(max_steps=1), game)
-    search = jax.jit(make_search(even_handed(10.0), env, Config(), 8, greedy=True))
+    algorithm = even_handed(10.0)._replace(reward_scale=reward_scale)
+    search = jax.jit(make_search(algorithm, env, Config(), 8, greedy=True))
     state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
     found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
-    assert found.action.tolist() == [[1]] * 4
+    assert found.action.tolist() == [[action]] * 4
 
 
 def test_value_is_that_of_the_improved_policy():

@@ -26,11 +26,6 @@ def advice(cfg: Config, part: PartName) -> str:
     )
 
 
-def reward_scale(cfg: Config) -> float:
-    """Return the factor of the rewards that values predict."""
-    return cfg.ppo.reward_scale
-
-
 ENTRY = AlgorithmEntry(
     name="ppo",
     make="hmx.algos.ppo.update:make_ppo",
@@ -42,7 +37,6 @@ ENTRY = AlgorithmEntry(
     warn=checks.warn,
     aspects=aspects,
     scale=auto_scale,
-    reward_scale=reward_scale,
     simulators=True,
     reporter="hmx.algos.ppo.gradients:make_ppo_reporter",
 )

@@ -135,6 +135,7 @@ def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
         partitions=partial(partitions, parts.env.spec),
         experience=partial(_experience, parts),
         hosted=_hosted(parts),
+        reward_scale=parts.cfg.ppo.reward_scale,
     )
 
 
