@@ -70,7 +70,6 @@ class ResumePlan(JsonResult):
 class Continued(NamedTuple):
     """A run that continues from a checkpoint: nothing has been computed or written."""
 
-    run: Run  # as it was at the checkpoint
     session: Session  # with the changes
     restored: Restored
     changes: dict[str, tuple[object, object]]  # dotted key -> (old, new)
@@ -235,7 +234,7 @@ def continued(run: Run, session: Session, restored: Restored) -> Continued:
     restored = restored._replace(state=references.attached(session, run.paths, restored.state))
     differences = codec.diff(run.cfg, session.cfg)
     notes = schedule_notes(session.task, differences)
-    return Continued(run, session, restored, differences, (*restored.warnings, *notes))
+    return Continued(session, restored, differences, (*restored.warnings, *notes))
 
 
 def _metrics_fit(paths: RunPaths, restored: Restored) -> bool:
