@@ -28,11 +28,12 @@ class Side:
     score: Interval
     seeds: tuple[int, ...]
     cache: object = dataclasses.field(default=None, metadata={"json": False})
+    labels: tuple[str, ...] = dataclasses.field(default=("x", "y"), metadata={"json": "+".join})
 
 
 def test_records_become_objects_with_fields_in_order():
     side = Side("A", Path("runs/a"), Interval(0.5, None), (1, 2), cache=object())
-    expected = {"name": "A", "path": "runs/a", "score": {"value": 0.5, "low": None}, "seeds": [1, 2]}
+    expected = {"name": "A", "path": "runs/a", "score": {"value": 0.5, "low": None}, "seeds": [1, 2], "labels": "x+y"}
     assert plain_object(side) == expected
     assert list(plain_object(side)) == list(expected)
 
