@@ -46,6 +46,7 @@ def p_value_text(found: float | None) -> str:
 _BY_UNIT: Mapping[str, Callable[[Any], str]] = {
     "seconds": duration, "probability": probability,
     "bytes": lambda size: UNKNOWN if size is None else data_size(size),
+    "steps": lambda steps: UNKNOWN if steps is None else f"{steps:,.0f}",
 }  # fmt: skip
 
 

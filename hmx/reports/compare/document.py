@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from hmx.errors import counted
 from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import (
@@ -26,7 +25,7 @@ from hmx.render.blocks import (
     Tone,
 )
 from hmx.render.numbers import Number, Shown, numbers, probability, shown, signed_estimate, table_of, texts
-from hmx.render.quantities import UNKNOWN, duration, number, percent
+from hmx.render.quantities import UNKNOWN, number, percent
 from hmx.reports.compare import losses
 from hmx.reports.compare.findings import (
     OVER,
@@ -41,7 +40,7 @@ from hmx.reports.compare.findings import (
     Speed,
     TaskFindings,
 )
-from hmx.reports.compare.numbers import OVERALL_PAIR, PAIR, SIDE, SPEED
+from hmx.reports.compare.numbers import OVERALL_PAIR, PAIR, SIDE, SPEED, THRESHOLD
 from hmx.reports.compare.request import EVALUATION
 from hmx.reports.curves import Over
 
@@ -146,10 +145,11 @@ def _sides(findings: CompareFindings) -> Iterator[Block]:
     differing = {name: show for name, show in others.items() if len(common[name]) > 1}
     note = "; ".join(f"{name} {', '.join(texts)}" for name, texts in common.items() if len(texts) == 1 and any(texts))
     note = note and f"Same for all: {note}."
-    always = {"path": _path, "seeds": _seeds, "steps": _steps}
-    ranked = [*((name, show, 0) for name, show in always.items()),
-              *((name, show, rank) for rank, (name, show) in enumerate(differing.items(), 1))]  # fmt: skip
-    columns = [texts(name, partial(_known, show), rank) for name, show, rank in ranked]
+    named = {"path": _path, "seeds": _seeds, "steps": _steps, **differing}
+    columns = [
+        texts(name, partial(_known, show), max(place - 2, 0))  # the first three are always shown
+        for place, (name, show) in enumerate(named.items())
+    ]
     yield _by_side(findings, findings.sides, columns, note)
 
 
@@ -243,22 +243,18 @@ def _task(task: TaskFindings, findings: CompareFindings) -> Iterator[Block]:
     few = " With 4 seeds those of an IQM cover about 87 %." if any(len(side.values) == 4 for side in sides) else ""
     note = f"Brackets are 95 % intervals over seeds.{few}"
     yield _by_side(findings, sides, columns, note)
-    levels = [row.value for row in sides[0].thresholds]
-    rows = (row for i, level in enumerate(levels) for row in _threshold(i, level, sides, findings))
-    if levels:
-        heads = (_left("threshold"), Column("reached by"), Column("median steps"), Column("median time"))
+    if sides[0].thresholds:
+        heads = (_left("threshold"), *(head for head, _ in shown(THRESHOLD)))
+        rows = (row for i in range(len(sides[0].thresholds)) for row in _threshold(i, sides, findings))
         note = "Times depend on the load of the machine: compare them only for runs on an idle machine."
         yield Table(heads, tuple(rows), note=note)
     yield from _pairs(task.pairs, PAIR, findings)
 
 
-def _threshold(i: int, level: float, sides: Sequence[SideScores], findings: CompareFindings) -> Iterator[Row]:
-    yield Row((f"{level:g}",))
+def _threshold(i: int, sides: Sequence[SideScores], findings: CompareFindings) -> Iterator[Row]:
+    yield Row((f"{sides[0].thresholds[i].value:g}",))
     for side in sides:
-        row = side.thresholds[i]
-        steps = UNKNOWN if row.steps is None else f"{row.steps:,.0f}"
-        reached = f"{row.reached} of {counted(row.of, 'seed')}"
-        yield Row((f"  {findings.label(side.letter)}", reached, steps, duration(row.seconds)))
+        yield Row((f"  {findings.label(side.letter)}", *(one.text(side.thresholds[i]) for one in THRESHOLD)))
 
 
 def _pairs(pairs: Sequence[Pair], declared: Sequence[Number], findings: CompareFindings) -> Iterator[Block]:

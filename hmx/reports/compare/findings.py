@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from hmx.errors import counted
 from hmx.records.metrics_table import Direction
 from hmx.records.plain import JsonValue, ShortRepr, plain
 from hmx.render.numbers import num, p_value_text, signed_estimate
@@ -114,11 +115,14 @@ class ThresholdTimes:
 
     value: float
     reached: int = num(
-        "share of the seeds that reach the threshold", "share", "up", of=lambda row: row.reached / row.of
-    )
+        "share of the seeds that reach the threshold", "share", "up", "reached by", of=lambda row: row.reached / row.of,
+        cell=lambda row: f"{row.reached} of {counted(row.of, 'seed')}",
+    )  # fmt: skip
     of: int
-    steps: float | None = num("median of the steps until then", "steps", "down", name="steps_to")
-    seconds: float | None = num("median of the training time until then", "seconds", "down", name="seconds_to")
+    steps: float | None = num("median of the steps until then", "steps", "down", "median steps", name="steps_to")
+    seconds: float | None = num(
+        "median of the training time until then", "seconds", "down", "median time", name="seconds_to"
+    )
 
 
 def _drawn(curves: Mapping[Over, Curve | None]) -> JsonValue:

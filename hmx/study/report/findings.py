@@ -26,7 +26,7 @@ class TrialFacts:
     label: str  # name of its configuration, in a study of several
     values: Mapping[str, JsonValue]  # of every key of the space
     rungs: tuple[float | None, ...]  # the objective at each rung that it reached
-    env_steps: int = num("environment steps per seed until then", "steps", column="steps", rank=2, show="{:,}".format)
+    env_steps: int = num("environment steps per seed until then", "steps", column="steps", rank=2)
     cpu_seconds: float | None = num(
         "CPU time of its training, all seeds together; with compiling, if its worker had no program for it yet",
         "seconds", "down", "CPU time", rank=1,
