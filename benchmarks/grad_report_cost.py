@@ -28,8 +28,10 @@ from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import GroupGradients, gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
 from hmx.algos.gradients.reporter import make_reporter
+from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, components, ppo_sums
-from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
+from hmx.algos.ppo.loss import policy_advantage, ppo_loss
+from hmx.algos.ppo.update import fit_codec, make_ppo
 from hmx.algos.sequences import take_sequences
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, RunConfig
 from hmx.envs.registry import make_env

@@ -27,7 +27,8 @@ import optax
 from flax import nnx
 
 from hmx.algos.collector import RolloutOptions, collect
-from hmx.algos.ppo.update import make_batch, make_ppo_components, policy_of
+from hmx.algos.ppo.components import make_ppo_components
+from hmx.algos.ppo.update import make_batch, policy_of
 from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock, time_in_turn
 from hmx.rl.advantages import normalise

@@ -21,7 +21,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.algos.ppo.update import make_ppo_components, ppo_loss
+from hmx.algos.ppo.components import make_ppo_components
+from hmx.algos.ppo.loss import ppo_loss
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.nets.build import features
 from hmx.nets.layers import Cells, Torso

@@ -2,15 +2,10 @@
 
 from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.optim import make_optimiser
+from hmx.algos.ppo.components import PpoComponents, make_head, make_ppo_components
+from hmx.algos.ppo.loss import ppo_loss
 from hmx.algos.ppo.reference import reference_penalty
-from hmx.algos.ppo.update import (
-    PpoComponents,
-    make_batch,
-    make_head,
-    make_ppo_algorithm,
-    make_ppo_components,
-    ppo_loss,
-)
+from hmx.algos.ppo.update import make_batch, make_ppo_algorithm
 from hmx.algos.sequences import as_sequences
 from hmx.nets import make_net, make_q_net
 from hmx.rl import normaliser

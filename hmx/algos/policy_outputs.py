@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hmx.algos.dqn.scoring import greedy_value
-from hmx.algos.ppo.update import make_ppo_components
+from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.types import Params, TrainState
 from hmx.config.schema import Config, ContinuationKind
 from hmx.envs.protocol import Env

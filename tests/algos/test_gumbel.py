@@ -10,7 +10,7 @@ from learner import learner
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.gumbel.update import imitation_loss
-from hmx.algos.ppo.update import make_ppo_components
+from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env

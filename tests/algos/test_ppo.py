@@ -11,7 +11,7 @@ from training import last_mean, train_seeds
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.metrics import dormant_units
-from hmx.algos.ppo.update import ppo_loss
+from hmx.algos.ppo.loss import ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env

@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import pytest
 from learner import learner
 
-from hmx.algos.ppo.update import PpoComponents, make_batch, make_ppo_algorithm, make_ppo_components, ppo_loss
+from hmx.algos.ppo.components import PpoComponents, make_ppo_components
+from hmx.algos.ppo.loss import ppo_loss
+from hmx.algos.ppo.update import make_batch, make_ppo_algorithm
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.types import Mean

@@ -12,7 +12,9 @@ from ppo_cases import case
 
 from hmx.algos.collector import Rollout
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.update import _init, _rollout, make_batch, make_head, make_ppo_components, ppo_loss
+from hmx.algos.ppo.components import make_head, make_ppo_components
+from hmx.algos.ppo.loss import ppo_loss
+from hmx.algos.ppo.update import _init, _rollout, make_batch
 from hmx.config.schema import RewardWeights
 from hmx.envs.registry import make_env
 from hmx.nets.build import Net, NetOutput

@@ -10,7 +10,7 @@ import pytest
 from learner import learner
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.ppo.update import ppo_loss
+from hmx.algos.ppo.loss import ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from hmx.algos.collector import Policy, RolloutOptions, collect, start
-from hmx.algos.ppo.update import _init, _rollout, make_batch, make_ppo, make_ppo_components, ppo_loss
+from hmx.algos.ppo.components import make_ppo_components
+from hmx.algos.ppo.loss import ppo_loss
+from hmx.algos.ppo.update import _init, _rollout, make_batch, make_ppo
 from hmx.algos.types import Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hmx.algos.ppo.components import PpoLearner
 from hmx.algos.ppo.reference import ReferencePolicy
-from hmx.algos.ppo.update import PpoLearner
 from hmx.algos.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records

@@ -17,8 +17,9 @@ from hmx.algos.gradients.per_group import Tree
 from hmx.algos.gradients.request import ProbeRequest
 from hmx.algos.gradients.stored import Stored, seed_of, start_at
 from hmx.algos.ppo import reference as references
+from hmx.algos.ppo.components import PpoComponents
 from hmx.algos.ppo.reference import ReferencePolicy
-from hmx.algos.ppo.update import PpoComponents, make_batch, policy_of
+from hmx.algos.ppo.update import make_batch, policy_of
 from hmx.algos.sequences import Batch, as_sequences
 from hmx.algos.types import Carry, RolloutState, TrainState
 from hmx.envs.protocol import Env, EnvState

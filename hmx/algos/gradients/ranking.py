@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from hmx.algos.gradients.buckets import Floats, Ints, reward_std
 from hmx.algos.gradients.probe import Probe, ProbeEpisodes
 from hmx.algos.gradients.request import RankBy
-from hmx.algos.ppo.update import PpoComponents
+from hmx.algos.ppo.components import PpoComponents
 
 
 class Figure(NamedTuple):

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from hmx.algos.ppo.aspects import value_weight
+from hmx.algos.ppo.components import PpoComponents, PpoState, make_ppo_components
 from hmx.algos.ppo.reference import reference_penalty
-from hmx.algos.ppo.update import PpoComponents, PpoState, make_ppo_algorithm, make_ppo_components
+from hmx.algos.ppo.update import make_ppo_algorithm
 from hmx.algos.search import make_search
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Algorithm, Hypers, Params

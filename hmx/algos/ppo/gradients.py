@@ -19,8 +19,10 @@ from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.request import KlKind, ProbeRequest
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.ppo.aspects import value_weight
+from hmx.algos.ppo.components import PpoComponents, make_ppo_components
+from hmx.algos.ppo.loss import policy_advantage, ppo_terms
 from hmx.algos.ppo.reference import ReferencePolicy
-from hmx.algos.ppo.update import PpoComponents, fit_codec, make_ppo_components, policy_advantage, ppo_terms
+from hmx.algos.ppo.update import fit_codec
 from hmx.algos.ppo.variants import network_batch
 from hmx.algos.sequences import Batch, take_sequences
 from hmx.algos.types import Hypers, Params, TrainState

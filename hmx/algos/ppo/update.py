@@ -6,9 +6,8 @@ steps on the clipped loss. `hmx.algos.ppo.variants` holds the switches that repr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,13 +17,11 @@ from jaxtyping import Float
 from hmx.algos.collector import Policy, Rollout, collect, start
 from hmx.algos.hosted import hosted_update
 from hmx.algos.metrics import DORMANT_SAMPLE, dormant_units, over_time, value_loss_fall
-from hmx.algos.optim import Optimiser, make_optimiser
 from hmx.algos.ppo import reference as references
 from hmx.algos.ppo import variants
-from hmx.algos.ppo.aspects import value_weight
+from hmx.algos.ppo.components import PpoComponents, PpoLearner, PpoState, make_ppo_components
 from hmx.algos.ppo.gradient_parts import REPORTED, gradient_parts
-from hmx.algos.ppo.reference import ReferencePolicy
-from hmx.algos.search import SearchAct
+from hmx.algos.ppo.loss import FIRST_RATIO_ERROR, ppo_loss, weighted_losses
 from hmx.algos.sequences import (
     Batch,
     MinibatchPlan,
@@ -37,85 +34,16 @@ from hmx.algos.sequences import (
 from hmx.algos.sharding import partitions
 from hmx.algos.types import Algorithm, Carry, Decision, HostedUpdate, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
-from hmx.config.schema import Config, PpoConfig
+from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
-from hmx.nets import Net, make_net
 from hmx.registry.algorithms import hyperparameters
-from hmx.registry.derive import horizon
-from hmx.rl import policies
-from hmx.rl.advantages import gae, normalise
-from hmx.rl.divergences import approx_kl, clip_frac, explained_variance
-from hmx.rl.losses import clipped_surrogate
+from hmx.rl.advantages import gae
+from hmx.rl.divergences import explained_variance
 from hmx.rl.normaliser import init_stats
-from hmx.rl.policies import PolicyHead
-from hmx.rl.value_codec import Stats, ValueCodec, make_codec, symlog
-from hmx.rl.weighted import mean, variance
-from hmx.types import Array, Key, Max, Mean, Metrics
-
-
-class PpoLearner(NamedTuple):
-    """The part of the training state that only PPO has."""
-
-    value_stats: Stats  # of the value codec
-    own: Any = None  # what the hooks of `PpoComponents` keep from one update to the next
-    reference: ReferencePolicy | None = None  # of `ppo.ref`; kept in a file of the run, not in its checkpoints
-
-
-PpoState = TrainState[PpoLearner]
-
-_FIRST_RATIO_ERROR = "train/first_ratio_error"
-
-
-class PpoComponents(NamedTuple):
-    """The common data of PPO's functions; static.
-
-    An algorithm that extends PPO replaces some components and calls `make_ppo_algorithm`. `plan`, `rollout`, `loss` and
-    `own` are hooks, None in PPO:
-
-    - `plan` chooses the actions of rollouts, in place of the policy.
-    - `rollout(parts, state, rollout)` returns what is learned from a rollout, in place of `make_batch`: the batch, the
-      new `state.learner.own`, and metrics.
-    - `loss` stands in for `ppo_loss`, with its arguments and results. With `ppo.ref` it adds
-      `hmx.algos.ppo.reference.reference_penalty` and its metric.
-    - `own()` returns the first `state.learner.own`, a pytree of arrays.
-    """
-
-    cfg: Config
-    horizon: int  # steps of a training sequence
-    env: Env
-    net: Net
-    codec: ValueCodec
-    optimiser: Optimiser
-    head: PolicyHead = policies.CATEGORICAL
-    plan: SearchAct | None = None
-    rollout: Callable[[PpoComponents, PpoState, Rollout], tuple[Batch, Any, Metrics]] | None = None
-    loss: Callable[..., tuple[Array, Metrics]] | None = None
-    own: Callable[[], Any] | None = None
-    final_obs: bool = False  # `rollout` gets `transitions.final_obs_tp1`: the observation after each step
-
-
-def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
-    """Build network, policy head, value codec and optimiser."""
-    codec = make_codec(cfg.ppo.value_target)
-    return PpoComponents(
-        cfg=cfg,
-        horizon=horizon(cfg.net, cfg.ppo, cfg.algo.num_steps),
-        env=env,
-        net=make_net(cfg.net, env.spec, codec.width, codec.head_gain),
-        codec=codec,
-        optimiser=make_optimiser(cfg.algo),
-        head=make_head(cfg, env.spec.action_dim, env.spec.action_parts),
-    )
-
-
-def make_head(cfg: Config, action_dim: int, parts: tuple[int, ...] = ()) -> PolicyHead:
-    """Return the distribution over actions: masked categorical, one per part, or tanh-normal if continuous."""
-    if parts:
-        return policies.multi_categorical(parts)
-    if not action_dim:
-        return policies.CATEGORICAL
-    return policies.tanh_gaussian(action_dim, cfg.net.std, cfg.net.std_min, cfg.ppo.entropy)
+from hmx.rl.value_codec import Stats, symlog
+from hmx.rl.weighted import variance
+from hmx.types import Array, Key, Mean, Metrics
 
 
 def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:
@@ -393,128 +321,17 @@ def _learn(
 
     (params, opt_state), metrics = jax.lax.scan(gradient_step, (params, state.opt_state), (plan, keys))
     fall = {} if parts.cfg.ppo.prio_alpha else value_loss_fall(metrics["train/value_loss"], parts.cfg.ppo.update_epochs)
-    first_ratio_error = metrics.pop(_FIRST_RATIO_ERROR, None)
+    first_ratio_error = metrics.pop(FIRST_RATIO_ERROR, None)
     metrics = over_time(metrics) | fall
     if first_ratio_error is not None:
         # of the first minibatch alone: later ones come after a gradient step, when ratios differ from 1 in any case
-        metrics[_FIRST_RATIO_ERROR] = jax.tree.map(lambda leaf: leaf[0], first_ratio_error)
+        metrics[FIRST_RATIO_ERROR] = jax.tree.map(lambda leaf: leaf[0], first_ratio_error)
     if parts.net.hidden:
         few = max(DORMANT_SAMPLE // parts.horizon, 1)
         sample = take_sequences(batch, plan.numbers[-1, :few], plan.sequence_weight[-1, :few])
         metrics |= dormant_units(parts.net.hidden(params, sample.carry, sample.obs, sample.reset))
     learner = state.learner._replace(value_stats=stats)
     return state._replace(params=params, opt_state=opt_state, learner=learner), metrics
-
-
-# The loss
-
-
-def ppo_loss(
-    parts: PpoComponents, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
-) -> tuple[Float[Array, ""], Metrics]:
-    """Compute the loss of a minibatch and its metrics.
-
-    Clipped surrogate + `value_weight` x value loss - `ent_coef` x entropy (Schulman et al. 2017, eq. 9) +
-    `ref_kl_coef` x KL(policy || reference) if there is a reference, each a mean over the steps that are trained on.
-    """
-    weight, clip_eps = batch.weight, hypers["clip_eps"]
-    terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
-    log_prob = terms.log_prob
-    policy_loss, value_loss, entropy = (mean(term, weight) for term in (terms.policy, terms.value, terms.entropy))
-    total = policy_loss + value_weight(parts.cfg.ppo) * value_loss - hypers["ent_coef"] * entropy
-    penalty, penalty_metrics = references.reference_penalty(parts.head, terms.logits, hypers, batch)
-    total += penalty
-    reports = {
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "total_loss": total,
-        "approx_kl": approx_kl(log_prob, batch.log_prob_old, weight),
-        "clip_frac": clip_frac(log_prob, batch.log_prob_old, clip_eps, weight),
-        "entropy": entropy,
-    }
-    std = parts.head.std(terms.logits)
-    if std.shape[-1]:
-        reports["std"] = mean(std.mean(-1), weight)
-    metrics: Metrics = {f"train/{name}": Mean.of(value) for name, value in reports.items()} | penalty_metrics
-    ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
-    metrics[_FIRST_RATIO_ERROR] = Max.of(jnp.abs(ratio - 1.0) * weight)
-    return total, metrics
-
-
-def weighted_losses(
-    parts: PpoComponents, params: Params, stats: Stats, hypers: Hypers, batch: Batch, key: Key | None = None
-) -> dict[str, Array]:
-    """Return the terms of `ppo_loss` that only the policy has, each with its weight and sign in the loss.
-
-    They are `task`, `entropy`, and `kl` if there is a reference.
-    """
-    terms = ppo_terms(parts, params, stats, hypers, batch, key=key)
-    found = {
-        "task": mean(terms.policy, batch.weight),
-        "entropy": -hypers["ent_coef"] * mean(terms.entropy, batch.weight),
-    }
-    if batch.reference is not None:
-        found["kl"] = jnp.asarray(references.reference_penalty(parts.head, terms.logits, hypers, batch)[0], jnp.float32)
-    return found
-
-
-class Terms(NamedTuple):
-    """The terms of the loss at every step of a batch, `[H, N]`, unweighted: each loss is a mean over the steps."""
-
-    policy: Array
-    value: Array
-    entropy: Array
-    log_prob: Array  # of the actions taken
-    logits: Array  # [H, N, ...]: output of the policy head
-
-
-def ppo_terms(
-    parts: PpoComponents,
-    params: Params,
-    stats: Stats,
-    hypers: Hypers,
-    batch: Batch,
-    advantage: Float[Array, "H N"] | None = None,
-    key: Key | None = None,
-) -> Terms:
-    """Compute the terms of the loss of a batch.
-
-    `batch` holds observations as the network reads them (`variants.network_batch`). An `advantage` `[H, N]` is used
-    unchanged; None takes `policy_advantage` of the batch. `key` is for an entropy estimated from samples; None takes
-    its expectation.
-    """
-    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
-    batch = variants.recompute_advantages(
-        parts.cfg.ppo,
-        parts.cfg.algo.gamma,
-        parts.net,
-        lambda raw: parts.codec.decode(raw, stats),
-        params,
-        batch,
-        value_raw,
-        carry,
-    )
-    log_prob = parts.head.log_prob(logits, batch.legal, batch.action)
-    if advantage is None:
-        ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
-        advantage = policy_advantage(parts.cfg.ppo, parts.cfg.algo.gamma, batch, ratio)
-    clip_vf_eps = hypers.get("clip_vf_eps", 0.0)
-    return Terms(
-        policy=clipped_surrogate(log_prob, batch.log_prob_old, advantage, hypers["clip_eps"]),
-        value=parts.codec.loss(value_raw, batch.target, batch.value_old, clip_vf_eps, stats),
-        entropy=parts.head.entropy(logits, batch.legal, key),
-        log_prob=log_prob,
-        logits=logits,
-    )
-
-
-def policy_advantage(ppo: PpoConfig, gamma: float, batch: Batch, ratio: Float[Array, "H N"]) -> Float[Array, "H N"]:
-    """Return the factor `[H, N]` of the importance ratios in the policy loss."""
-    advantage = batch.advantage
-    if ppo.advantage == "vtrace":
-        advantage = variants.vtrace_advantages(batch, ratio, ppo, gamma).advantage_t
-    # weighted after normalising: normalising would undo the importance weights
-    return batch.sequence_weight[None] * (normalise(advantage, batch.weight) if ppo.norm_adv else advantage)
 
 
 def _experience(parts: PpoComponents, state: PpoState, hypers: Hypers) -> dict[str, Array]:

@@ -19,7 +19,9 @@ from hmx.algos.collector import Rollout, RolloutOptions, collect
 from hmx.algos.gradients.buckets import Host
 from hmx.algos.gradients.per_group import Tree, flat
 from hmx.algos.ppo.aspects import value_weight
-from hmx.algos.ppo.update import PpoComponents, make_batch, make_ppo, make_ppo_components, policy_of, ppo_terms
+from hmx.algos.ppo.components import PpoComponents, make_ppo_components
+from hmx.algos.ppo.loss import ppo_terms
+from hmx.algos.ppo.update import make_batch, make_ppo, policy_of
 from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState

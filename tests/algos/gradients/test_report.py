@@ -17,9 +17,11 @@ from hmx.algos.gradients.probe import group_index, grouped, make_prober, play
 from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
+from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, components, picked, ppo_sums
+from hmx.algos.ppo.loss import policy_advantage, ppo_loss
 from hmx.algos.ppo.reference import ReferencePolicy
-from hmx.algos.ppo.update import fit_codec, make_ppo, make_ppo_components, policy_advantage, ppo_loss
+from hmx.algos.ppo.update import fit_codec, make_ppo
 from hmx.algos.sequences import Batch
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched

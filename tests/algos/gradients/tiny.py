@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.algos.ppo.update import PpoComponents
+from hmx.algos.ppo.components import PpoComponents
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, PpoConfig
 from hmx.nets import Net, NetOutput
