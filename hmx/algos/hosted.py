@@ -22,23 +22,14 @@ Learn = Callable[[Any, Key, RolloutState, Rollout, Metrics, Hypers], tuple[Any, 
 
 
 class HostedRollout(NamedTuple):
-    """What the host saw in `T` steps of `E` environments with one agent; arrays as in `Transition`."""
+    """What the host saw in `T` steps of `E` environments with one agent."""
 
-    obs_t: Array  # [T, E, A, *obs_shape]
-    legal_t: Array  # [T, E, A, num_actions]
+    transitions: Transition  # [T, E, ...]; without `alive_t`, and with `final_obs_tp1` if `HostedUpdate.final_obs`
     action_t: Array  # [T, E, A, ...], as the simulators took it
-    raw_t: Array  # [T, E, A, ...], as the learner stores it
-    log_prob_t: Array  # [T, E, A]
-    value_t: Array  # [T, E, A]
-    reward_tp1: Array  # [T, E, A]
-    terminated_tp1: Array  # [T, E]
-    truncated_tp1: Array  # [T, E]
-    value_final_tp1: Array  # [T, E, A]: of the last observation where the episode was truncated, else 0
     obs_last: Array  # [E, A, *obs_shape]: after the last step
     legal_last: Array  # [E, A, num_actions]
     carry: Carry  # [S, E, A, ...]: before each of S sequences
     carry_last: Carry  # [E, A, ...]
-    final_obs_tp1: Array | None = None  # [T, E, A, *obs_shape], if `HostedUpdate.final_obs`
 
 
 def hosted_update(
@@ -72,25 +63,10 @@ def hosted_update(
 
     def learn(state: TrainState, seen: HostedRollout, hypers: Hypers) -> tuple[TrainState, Metrics]:
         _, k_learn = keys(state)
-        before = state.actors
-        actors, metrics = _advance_all(spec, before, seen)
-        ended = seen.terminated_tp1 | seen.truncated_tp1
-        transitions = Transition(
-            obs_t=seen.obs_t,
-            legal_t=seen.legal_t,
-            reset_t=jnp.concatenate([before.reset[None], ended[:-1]]),
-            alive_t=jnp.ones_like(seen.reward_tp1, bool),
-            action_t=seen.raw_t,
-            log_prob_t=seen.log_prob_t,
-            value_t=seen.value_t,
-            reward_tp1=seen.reward_tp1,
-            terminated_tp1=seen.terminated_tp1[..., None],
-            truncated_tp1=seen.truncated_tp1[..., None],
-            value_final_tp1=seen.value_final_tp1,
-            final_obs_tp1=seen.final_obs_tp1,
-        )
+        actors, metrics = _advance_all(spec, state.actors, seen)
         value_last = policy_of(state).value(actors.carry, actors.obs, actors.reset)
-        rollout = Rollout(transitions, seen.carry, value_last, actors.obs, actors.reset)
+        alive = jnp.ones_like(seen.transitions.reward_tp1, bool)
+        rollout = Rollout(seen.transitions._replace(alive_t=alive), seen.carry, value_last, actors.obs, actors.reset)
         after, learned_metrics = learn_from(state, k_learn, actors, rollout, metrics, hypers)
         return after, learned_metrics
 
@@ -113,10 +89,11 @@ def _advance_all(spec: EnvSpec, before: RolloutState, seen: HostedRollout) -> tu
         action, reward, terminated, truncated = step
         shown = actors.obs, actors.legal, actors.obs, actors.legal  # replaced by the last ones below
         terms = {name: reward.sum(-1) for name in spec.reward_terms}
-        ends = terminated, truncated, terminated[:, None]
+        ends = terminated[:, 0], truncated[:, 0], terminated
         return advance(spec, actors, action, Timestep(*shown, reward, *ends, terms, {}))
 
-    steps = seen.action_t, seen.reward_tp1, seen.terminated_tp1, seen.truncated_tp1
+    all_t = seen.transitions
+    steps = seen.action_t, all_t.reward_tp1, all_t.terminated_tp1, all_t.truncated_tp1
     actors, metrics = jax.lax.scan(one, before, steps)
     actors, metrics = hold_first_episodes(actors, over_time(metrics))
     return actors._replace(obs=seen.obs_last, legal=seen.legal_last, carry=seen.carry_last), metrics

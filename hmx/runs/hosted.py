@@ -30,6 +30,7 @@ from hmx.simulators.episode import TRAINING
 from hmx.simulators.journal import Journal, SavedEpisodes
 from hmx.simulators.pool import SimulatorFailed, WorkerPool
 from hmx.simulators.spaces import Facts
+from hmx.types import Transition
 
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +132,7 @@ class Host:
             run.arrive(self.num_steps - 1, group)
         self._warn_of_prints()
         rollout = run.finished()
-        self._warn_of_limits(run.seen.obs_t)
+        self._warn_of_limits(np.asarray(rollout.transitions.obs_t))
         return rollout
 
     def _warn_of_prints(self) -> None:
@@ -152,9 +153,10 @@ class _Rollout:
     def __init__(self, host: Host, state: TrainState) -> None:
         self._host, self._at, self._plan = host, host.pool.at, host.plan
         self._acting = host.hosted.acting(state)
-        form = rollout_forms(host.spec, host.hosted, state, host.num_steps)
+        form = rollout_forms(host.hosted, state, host.num_steps)
         self.seen = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), form._replace(carry=None))
-        self.seen.value_final_tp1[:] = 0.0
+        self.steps: Transition = self.seen.transitions
+        self.steps.value_final_tp1[:] = 0.0
         self._reset = np.array(state.actors.reset)
         groups = range(self._plan.num_groups)
         self._carry = [jax.tree.map(lambda leaf, g=g: leaf[self._plan.group(g)], state.actors.carry) for g in groups]
@@ -163,36 +165,35 @@ class _Rollout:
 
     def act(self, t: int, group: int) -> None:
         """Choose the actions of a group, and let it step."""
-        host, at, seen, mine = self._host, self._at, self.seen, self._plan.group(group)
-        obs, legal = seen.obs_t[t, mine], seen.legal_t[t, mine]
+        host, at, steps, mine = self._host, self._at, self.steps, self._plan.group(group)
+        obs, legal = steps.obs_t[t, mine], steps.legal_t[t, mine]
         obs[:, 0], legal[:, 0] = at.obs[mine], at.legal[mine]
         if self._has_carry and t % host.hosted.horizon == 0:
             self._stored[group].append(self._carry[group])
+        steps.reset_t[t, mine] = reset = self._reset[mine].copy()
         step = np.int32(t * self._plan.num_groups + group)
-        decision, self._carry[group] = host.decide(
-            self._acting, self._carry[group], obs, legal, self._reset[mine].copy(), step
-        )
-        seen.action_t[t, mine] = decision.action
-        at.action[mine] = rows_of(seen.action_t[t, mine], at.action)
+        decision, self._carry[group] = host.decide(self._acting, self._carry[group], obs, legal, reset, step)
+        self.seen.action_t[t, mine] = decision.action
+        at.action[mine] = rows_of(self.seen.action_t[t, mine], at.action)
         host.pool.send(group)
         # fetched while the group steps
-        seen.raw_t[t, mine] = decision.raw
-        seen.log_prob_t[t, mine] = decision.log_prob
-        seen.value_t[t, mine] = decision.value
+        steps.action_t[t, mine] = decision.raw
+        steps.log_prob_t[t, mine] = decision.log_prob
+        steps.value_t[t, mine] = decision.value
 
     def arrive(self, t: int, group: int) -> None:
         """Wait for the step of a group, and store its results."""
-        host, at, seen, mine = self._host, self._at, self.seen, self._plan.group(group)
+        host, at, steps, mine = self._host, self._at, self.steps, self._plan.group(group)
         host.pool.wait(group)
-        seen.reward_tp1[t, mine, 0] = at.reward[mine]
-        seen.terminated_tp1[t, mine] = at.terminated[mine]
-        seen.truncated_tp1[t, mine] = truncated = at.truncated[mine]
+        steps.reward_tp1[t, mine, 0] = at.reward[mine]
+        steps.terminated_tp1[t, mine, 0] = at.terminated[mine]
+        steps.truncated_tp1[t, mine, 0] = truncated = at.truncated[mine]
         self._reset[mine] = ended = at.terminated[mine] | truncated
-        if seen.final_obs_tp1 is not None:
-            seen.final_obs_tp1[t, mine, 0] = np.where(as_wide(ended, at.obs), at.final_obs[mine], at.obs[mine])
+        if steps.final_obs_tp1 is not None:
+            steps.final_obs_tp1[t, mine, 0] = np.where(as_wide(ended, at.obs), at.final_obs[mine], at.obs[mine])
         if truncated.any():
             values = host.value(self._acting, self._carry[group], at.final_obs[mine][:, None])
-            seen.value_final_tp1[t, mine] = np.where(truncated[:, None], values, 0.0)
+            steps.value_final_tp1[t, mine] = np.where(truncated[:, None], values, 0.0)
 
     def finished(self) -> HostedRollout:
         """Return the rollout."""
@@ -210,10 +211,9 @@ def as_wide(flags: Array, like: Array) -> Array:
     return flags.reshape(-1, *(1,) * (like.ndim - 1))
 
 
-def rollout_forms(spec: EnvSpec, hosted: HostedUpdate, state: TrainState, num_steps: int) -> HostedRollout:
+def rollout_forms(hosted: HostedUpdate, state: TrainState, num_steps: int) -> HostedRollout:
     """Return shapes and dtypes of a rollout from states like this one (arrays, or their shapes)."""
     actors = state.actors
-    num_envs = actors.reset.shape[0]
     acting = jax.eval_shape(hosted.acting, state)
     shown = actors.obs, actors.legal, actors.reset
     decision, carry = jax.eval_shape(hosted.decide, acting, actors.carry, *shown, np.int32(0))
@@ -221,38 +221,29 @@ def rollout_forms(spec: EnvSpec, hosted: HostedUpdate, state: TrainState, num_st
     def over_time(form: Any, steps: int = num_steps) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((steps, *form.shape), form.dtype)
 
-    number = jax.ShapeDtypeStruct((num_steps, num_envs, spec.num_agents), jnp.float32)
-    flag = jax.ShapeDtypeStruct((num_steps, num_envs), jnp.bool_)
+    number = over_time(decision.value)
+    flag = jax.ShapeDtypeStruct(number.shape, jnp.bool_)
     obs, legal = (jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in (actors.obs, actors.legal))
-    shapes: dict[str, Any] = {
-        "obs_t": over_time(obs),
-        "legal_t": over_time(legal),
-        "action_t": over_time(decision.action),
-        "raw_t": over_time(decision.raw),
-        "log_prob_t": over_time(decision.log_prob),
-        "value_t": over_time(decision.value),
-        "reward_tp1": number,
-        "terminated_tp1": flag,
-        "truncated_tp1": flag,
-        "value_final_tp1": number,
-        "obs_last": obs,
-        "legal_last": legal,
-        "carry": jax.tree.map(lambda form: over_time(form, num_steps // hosted.horizon), carry),
-        "carry_last": carry,
+    transitions: Any = {
+        "obs_t": over_time(obs), "legal_t": over_time(legal), "reset_t": over_time(actors.reset), "alive_t": None,
+        "action_t": over_time(decision.raw), "log_prob_t": number, "value_t": number, "reward_tp1": number,
+        "terminated_tp1": flag, "truncated_tp1": flag, "value_final_tp1": number,
         "final_obs_tp1": over_time(obs) if hosted.final_obs else None,
-    }
-    return HostedRollout(**shapes)
+    }  # fmt: skip
+    carries = jax.tree.map(lambda form: over_time(form, num_steps // hosted.horizon), carry)
+    taken: Any = over_time(decision.action)
+    return HostedRollout(Transition(**transitions), taken, obs, legal, carries, carry)  # type: ignore[arg-type]
 
 
 def trace_hosted(
-    algorithm: Algorithm, spec: EnvSpec, state: TrainState, num_steps: int, on_nonfinite: OnNonFinite
+    algorithm: Algorithm, state: TrainState, num_steps: int, on_nonfinite: OnNonFinite
 ) -> tuple[Chunk, jax.stages.Traced]:
     """Trace the update after a rollout, `(state, rollout, hypers) -> ChunkResult`, for states shaped like `state`."""
     assert algorithm.hosted is not None
     chunk = Chunk.empty(num_seeds=1, length=1)
     chunk.parameters = parameter_names(state)
     learn = jax.jit(algorithm.hosted.learn)
-    seen = rollout_forms(spec, algorithm.hosted, state, num_steps)
+    seen = rollout_forms(algorithm.hosted, state, num_steps)
     scalars = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in sorted(algorithm.hypers(0))}
     shapes = jax.eval_shape(lambda tree: tree, state)
     chunk.rows = layout(jax.eval_shape(learn, shapes, seen, scalars)[1])
@@ -273,7 +264,7 @@ def compile_hosted(
 
     An update that does not count leaves the host's journal as it was, as it leaves the state.
     """
-    chunk, traced = trace_hosted(algorithm, host.spec, state, num_steps, on_nonfinite)
+    chunk, traced = trace_hosted(algorithm, state, num_steps, on_nonfinite)
     compiled = interruptible(traced.lower().compile)
     chunk.memory_bytes = memory_bytes_of(compiled)
 
@@ -320,7 +311,10 @@ def rows_of(action: Any, like: Array, lead: int = 1) -> Array:
 
 def _check_finite(pool: WorkerPool, seen: HostedRollout) -> None:
     """Refuse rewards and observations that are not finite, since what is learned from them is lost."""
-    for what, array in (("reward", seen.reward_tp1), ("observation", seen.obs_t), ("observation", seen.obs_last[None])):
+    steps = seen.transitions
+    for what, array in (
+        ("reward", steps.reward_tp1), ("observation", steps.obs_t), ("observation", seen.obs_last[None]),
+    ):  # fmt: skip
         bad = ~np.isfinite(array).reshape(*array.shape[:2], -1).all(-1)
         if bad.any():
             step, env = (int(i) for i in np.argwhere(bad)[0])

@@ -129,7 +129,7 @@ def _update_bytes(session: Session) -> int | None:
         if session.env.spec.simulator is None:
             _, traced = trace_chunk(algorithm, abstract, length, run.num_seeds, run.on_nonfinite)
         else:
-            _, traced = trace_hosted(algorithm, session.env.spec, abstract, cfg.algo.num_steps, run.on_nonfinite)
+            _, traced = trace_hosted(algorithm, abstract, cfg.algo.num_steps, run.on_nonfinite)
     except OverflowError:  # an array has more elements than 32-bit indices count
         return None
     return update_bytes(traced, len(jax.tree.leaves(session.abstract)))

@@ -155,9 +155,10 @@ def test_a_run_whose_simulator_fails_is_saved_and_can_be_resumed(new_config, tmp
 
 def test_numbers_that_are_not_finite_are_refused_with_environment_and_step():
     pool = SimpleNamespace(recipe=SimpleNamespace(env_id="walk"))
-    good = SimpleNamespace(reward_tp1=np.zeros((4, 3, 1)), obs_t=np.zeros((4, 3, 1, 2)), obs_last=np.zeros((3, 1, 2)))
+    steps = SimpleNamespace(reward_tp1=np.zeros((4, 3, 1)), obs_t=np.zeros((4, 3, 1, 2)))
+    good = SimpleNamespace(transitions=steps, obs_last=np.zeros((3, 1, 2)))
     _check_finite(pool, good)
-    good.obs_t[2, 1, 0, 1] = np.inf
+    steps.obs_t[2, 1, 0, 1] = np.inf
     with pytest.raises(SimulatorFailed, match="the observation of environment 1 is not finite at step 3 of this"):
         _check_finite(pool, good)
 
