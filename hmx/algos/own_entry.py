@@ -37,6 +37,5 @@ ENTRY = AlgorithmEntry(
     check=check,
     warn=checks.known_bugs,
     aspects=entry.ENTRY.aspects,
-    scale=entry.ENTRY.scale,
     own=True,
 )

@@ -122,7 +122,6 @@ def flagged(*keys: str) -> list[Field]:
 
 SIZE_OPTIONS = flagged(
     "run.num_seeds", "run.devices", "run.total_steps", "env.id", "env.num_envs", "net.kind", "algo.name",
-    "ppo.auto_scale",
 )  # fmt: skip
 """Options of `hmx train` on which speed and memory depend, for commands that measure or compute them."""
 

@@ -26,7 +26,12 @@ default: files of earlier schemas without either key have the rules of the origi
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
 """Key of an earlier schema -> its current key, and the current value for each of its values."""
 
-_REMOVED = {"gumbel.teacher": ("search", "0.1.0 of 2026-11-27"), "score.kind": ("rollouts", "0.1.0 of 2026-11-27")}
+_LAST = "0.1.0 of 2026-11-27"
+_REMOVED: dict[str, tuple[object, str]] = {
+    "gumbel.teacher": ("search", _LAST),
+    "score.kind": ("rollouts", _LAST),
+    "ppo.auto_scale": (False, _LAST),
+}
 """Key of earlier versions -> the value that hmx always has now, and the last version that read it."""
 
 
@@ -86,7 +91,7 @@ def current(key: str, value: Any = None) -> tuple[str, Any]:
         new, values = _REPLACED[key]
         return new, values.get(show(value), value)
     moved = key.replace("algo.", "ppo.", 1)
-    return moved if key not in FIELDS and moved in FIELDS else key, value
+    return moved if key not in FIELDS and (moved in FIELDS or moved in _REMOVED) else key, value
 
 
 def published(key: str) -> str:

@@ -417,10 +417,6 @@ class PpoConfig:
         "where wins are rare, with two_hot they are not",
         shape="always",
     )
-    auto_scale: bool = opt(
-        False, "fit minibatches, epochs and learning rate to a large batch, and show what changed", flag="--auto-scale",
-        fixed=True,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

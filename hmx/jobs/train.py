@@ -72,7 +72,6 @@ class TrainResult(ShortRepr):
     steps_per_sec: float  # of this process, over all seeds; 0 if it did no update
     evaluation: tuple[PolicyStats, ...]
     warnings: tuple[str, ...]
-    auto_scale: tuple[str, ...]
     resume_command: str
     device: str
 
@@ -95,7 +94,6 @@ class Plan:
     state_bytes: int  # on the device, over all seeds; a checkpoint is about as large on disk
     checkpoint_bytes: int  # on disk, of those kept
     device: str
-    auto_scale: tuple[str, ...]
     memory: Memory | None  # during an update; None if the run is too large to be traced
     replay_ratio: float | None  # how often a transition is trained on; None without replay
     warnings: tuple[str, ...]
@@ -237,7 +235,6 @@ def plan(task: Loaded) -> Plan:
         state_bytes=state_bytes(session.abstract),
         checkpoint_bytes=saved * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
         device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
-        auto_scale=session.task.scaled,
         memory=run_memory(session),
         replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
         warnings=(*notes, *(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
@@ -362,7 +359,6 @@ def _result(training: Training, done: LoopResult, first: int, rows: tuple[Policy
         steps_per_sec=done.steps / done.seconds if done.seconds else 0.0,
         evaluation=rows,
         warnings=tuple(training.sink_group.warnings),
-        auto_scale=session.task.scaled,
         resume_command=f"hmx resume {paths.argument}",
         device=device_name(session.mesh),
     )

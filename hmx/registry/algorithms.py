@@ -6,7 +6,7 @@ defaults of `hmx.algos.own_entry`. Entries import no JAX.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from hmx.config.problem import Problem
@@ -45,11 +45,6 @@ def no_aspects(cfg: Config, sizes: Sizes | None) -> tuple[Aspect, ...]:
     return ()
 
 
-def not_scaled(cfg: Config, origins: Mapping[str, str]) -> tuple[Config, list[str]]:
-    """Leave a configuration as it is."""
-    return cfg, []
-
-
 def no_search(cfg: Config) -> int | None:
     """Play without a search."""
     return None
@@ -72,8 +67,6 @@ class AlgorithmEntry(NamedTuple):
     warn: Callable[[Config], Iterator[Problem]]
     """What will run, but perhaps not as intended; the configuration has no problems."""
     aspects: Callable[[Config, Sizes | None], tuple[Aspect, ...]] = no_aspects
-    scale: Callable[[Config, Mapping[str, str]], tuple[Config, list[str]]] = not_scaled
-    """`(configuration, origin of each value) -> (configuration with sizes fitted to the batch, a line per change)`."""
     evaluated_by: Policy = "sampled"  # the policy that its runs are judged by
     simulations: Callable[[Config], int | None] = no_search  # per decision where it plays by search
     linear: tuple[str, ...] = ()  # hyperparameters without a schedule of their own that change linearly over the run

@@ -43,7 +43,6 @@ class Loaded(NamedTuple):
     config: Config
     origins: Mapping[str, str] = MappingProxyType({})
     sizes: Sizes | None = None  # of the environment, if the configuration was checked with them; None: not checked yet
-    scaled: tuple[str, ...] = ()  # one line for each value that `bind` has fitted to the batch
 
     @property
     def algorithm(self) -> AlgorithmEntry:
@@ -61,13 +60,8 @@ class Loaded(NamedTuple):
 
 
 def bind(task: Loaded) -> Loaded:
-    """Fit sizes of a new run to its batch if its configuration asks for it, and note the code of the user as it is now.
-
-    Returns:
-        The task as it is trained, with the SHA-256 of every file of the user.
-    """
-    cfg, changes = task.algorithm.scale(task.config, task.origins)
-    return task._replace(config=replace(cfg, user_code.hashes_of(values_of(cfg))), scaled=(*task.scaled, *changes))
+    """Return the task of a new run, with the SHA-256 of every file of the user as it is now."""
+    return task.changed(user_code.hashes_of(task.values))
 
 
 class _Layers:
@@ -112,7 +106,7 @@ def load(
             out, since it is in use.
 
     Returns:
-        The configuration as given; `bind` makes of it what is trained, which is checked here.
+        The configuration as given, see `bind`.
 
     Raises:
         HmxError: lists every problem of every layer, one per line; or the file cannot be read.
@@ -137,8 +131,7 @@ def load(
     unfit = layers.problems
     if check and (find_environment(cfg.env.id) or unfit or not exists(cfg.env.id)):
         bad = {key for problem in unfit for key in problem.keys}
-        fitted = bind(Loaded(cfg, layers.origins)).config
-        broken = [problem for problem in problems(fitted, sizes) if not bad.intersection(problem.keys)]
+        broken = [problem for problem in problems(cfg, sizes) if not bad.intersection(problem.keys)]
         if check is not True:
             own = [p for p in broken if all(key.partition(".")[0] in check for key in p.keys)]
             broken = [p for p in own if p.keys != ("env.id",)]  # building the environment reports the missing package

@@ -47,7 +47,6 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
         ("time", f"{seconds} of training"),
         ("run", str(result.run)),
         *([("page", command(f"{page}; hmx report {name} adds episodes"))] if page else []),
-        *_listed("scaled", result.auto_scale),
         *_listed("next", [command(text) for text in further]),
     ]
     blocks: list[Block] = [policies(result.evaluation, TRAINED)] if result.evaluation else []
@@ -207,7 +206,6 @@ def _sizes(planned: Plan) -> Iterator[tuple[str, str]]:
         yield "replay", f"each transition is trained on {planned.replay_ratio:g} times on average"
     yield from _memory(planned.memory) if planned.memory else ()
     yield "device", planned.device
-    yield from _listed("scaled", planned.auto_scale)
     yield from planned.files.items()
 
 

@@ -310,12 +310,11 @@ def _is_trained(paths: RunPaths, update: int, last: int) -> bool:
 def _check_same(run: Trial | Confirmation, config: Config, values: dict[str, JsonValue]) -> None:
     """Refuse a run whose configuration is not that of the trial (exit code 3)."""
     saved = read_config(run.paths)
-    wanted = bind(Loaded(config)).config
     keys = [*(key for key in values if "." in key), "run.seed", "run.num_seeds", "run.total_steps"]
     other = [
-        f"{key} is {get(saved, key)} instead of {get(wanted, key)}"
+        f"{key} is {get(saved, key)} instead of {get(config, key)}"
         for key in keys
-        if get(saved, key) != get(wanted, key)
+        if get(saved, key) != get(config, key)
     ]
     if other:
         message = f"{run.folder} is not the run of trial {run.number}: {', '.join(other)}"

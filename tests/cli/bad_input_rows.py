@@ -168,7 +168,6 @@ TRAIN = rows(
     (["--algo", "dnq"], USAGE, ["algo.name = dnq", "is not one of ppo, gumbel, dqn", "--algo dqn"]),
     (["--algo", "dqn", SET, "ppo.clip_eps=0.3"], USAGE, ["ppo.clip_eps = 0.3", "dqn does not read it"]),
     (["--algo", "dqn", SET, "net.rnn=gru"], USAGE, ["net.rnn = gru", "dqn does not read it", "net.rnn=none"]),
-    (["--algo", "dqn", "--auto-scale"], USAGE, ["ppo.auto_scale = true", "dqn does not read it"]),
     (["--save-buffer"], USAGE, ["replay.save = true (--save-buffer)", "ppo does not read it"]),
     (["--preset", "lake", "--num-envs", "24"], USAGE, ["replay.capacity = 32768", "not a multiple of 24 environments"]),
     (["--preset", "lake", SET, "replay.capacity=0"], USAGE, ["replay.capacity = 0", "from 1 to 1,073,741,824"]),

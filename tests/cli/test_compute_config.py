@@ -271,13 +271,6 @@ def test_without_a_source_the_sizes_are_those_of_train(hmx, monkeypatch):
     assert other["derived"]["stored_agent_steps"] == 48 * 8
 
 
-def test_a_large_batch_is_scaled_as_train_does(hmx, monkeypatch):
-    monkeypatch.setattr("hmx.reports.compute_config.source._ask_memory", lambda cfg: None)
-    found = json.loads(hmx("compute-config", "--num-envs", "4096", "--auto-scale", "--json").stdout)
-    assert found["derived"]["num_minibatches"] == 32
-    assert any(note.startswith("ppo.num_minibatches: 8 -> 32") for note in found["notes"])
-
-
 def test_sources_are_a_run_a_file_or_a_preset(hmx, tmp_path, trained):
     run = json.loads(hmx("compute-config", str(trained / "corridor"), "--json").stdout)
     assert run["source"] == "run corridor" and run["train"]["num_updates"] == 16

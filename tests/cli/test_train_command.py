@@ -124,11 +124,6 @@ def test_finished_run_is_extended(hmx, trained, tmp_path):
     assert [line["update"] for line in updates] == [*range(17, 33)]
 
 
-def test_auto_scale_reports_its_changes(hmx):
-    words = ["--preset", "tiny", "--num-envs", "16384", "--steps", "1000000", "--auto-scale", "--dry-run"]
-    assert "ppo.num_minibatches" in hmx("train", *words).stdout.partition("scaled")[2]
-
-
 def test_evaluate_writes_text_and_json(hmx, trained):
     run = str(trained / "corridor")
     eyes = hmx("evaluate", run, "--episodes", "30")

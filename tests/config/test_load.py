@@ -338,20 +338,6 @@ def test_type_problems_do_not_hide_size_problems():
     assert [re.split(r"[ =]", line)[0] for line in lines] == ["algo.gamma", "ppo.num_minibatches"]
 
 
-def test_result_of_auto_scale_is_checked():
-    sets = ["env.num_envs=1000", "algo.num_steps=128", "ppo.auto_scale=true"]
-    loaded = load(environ={}, sets=sets)
-    assert loaded.config.ppo.num_minibatches == Config().ppo.num_minibatches
-    (line,) = failure(sets=[*sets, "ppo.num_minibatches=12"])
-    assert "do not split into 12 equal minibatches" in line
-
-
-def test_auto_scale_may_fix_an_indivisible_batch():
-    odd = ["env.num_envs=33333", "algo.num_steps=3"]
-    assert "do not split into 8 equal minibatches" in failure(sets=odd)[0]
-    assert load(environ={}, sets=[*odd, "ppo.auto_scale=true"]).config.ppo.auto_scale
-
-
 def test_unchecked_load_still_checks_types():
     assert load(environ={}, sets=["algo.gamma=2"], check=False).config.algo.gamma == 2
     with pytest.raises(HmxError):

@@ -54,3 +54,9 @@ def test_removed_key_of_a_file_is_ignored_with_a_warning_unless_its_value_change
         load(environ={}, sets=[f"{key}=other"])
     assert f"{key} = other (--set): hmx {version} was the last version that read it" in refusal.value.message
     assert key not in FIELDS
+
+
+def test_removed_key_of_a_file_that_had_it_in_another_section_is_ignored(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('schema = 1\n[env]\nrules = "designed"\n[algo]\nauto_scale = false\n')
+    assert load(file=file, environ={}).config == load(environ={}).config

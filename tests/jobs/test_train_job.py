@@ -176,14 +176,6 @@ def test_dry_run_reports_the_size_of_the_state(make_config: MakeConfig) -> None:
     assert plan(cfg).exists
 
 
-def test_auto_scale_reports_its_changes(make_config: MakeConfig) -> None:
-    values = {"env__num_envs": 4096, "algo__num_steps": 16, "run__total_steps": 65536}
-    planned = plan(make_config(1, ppo__auto_scale=True, **values))
-    assert planned.auto_scale
-    assert planned.config.ppo.num_minibatches == 8
-    assert plan(make_config(1, **values)).auto_scale == ()
-
-
 SCRIPT = """
     import dataclasses, os, signal, sys
     from hmx.config.codec import from_dict

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hmx.algos.ppo import checks
 from hmx.algos.ppo.aspects import aspects
-from hmx.algos.ppo.auto_scale import auto_scale
 from hmx.config.schema import Config
 from hmx.registry.algorithms import AlgorithmEntry, GradientSteps, PartName
 
@@ -36,7 +35,6 @@ ENTRY = AlgorithmEntry(
     check=checks.check,
     warn=checks.warn,
     aspects=aspects,
-    scale=auto_scale,
     simulators=True,
     reporter="hmx.algos.ppo.gradients:make_ppo_reporter",
 )

@@ -68,7 +68,7 @@ def on_one_scale(configs: Sequence[Config]) -> tuple[Config, ...]:
     )  # fmt: skip
     sizes = {
         "algo.num_steps": NUM_STEPS, "ppo.bptt_horizon": HORIZON, "ppo.num_minibatches": 1, "ppo.obs_norm": "none",
-        "ppo.prio_alpha": 0.0, "ppo.auto_scale": False,
+        "ppo.prio_alpha": 0.0,
     }  # fmt: skip
     return tuple(
         replace(

@@ -13,7 +13,7 @@ from hmx.records.layout import find_run
 from hmx.registry.check import known_problems
 from hmx.registry.derive import Derived, derive
 from hmx.registry.environments import find_environment
-from hmx.registry.load import Loaded, bind, load, read_file
+from hmx.registry.load import Loaded, load, read_file
 from hmx.registry.workers import worker_plan
 from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.reports.compute_config.trainer import config_of, inputs_of
@@ -118,8 +118,7 @@ def _mixed(name: str, named: Iterable[str], sets: Iterable[str], flags: Mapping[
 
 
 def _of_trainer(name: str, task: Loaded) -> SizesSource:
-    task = bind(task)
-    cfg, entry, notes = task.config, task.algorithm, task.scaled
+    cfg, entry = task.config, task.algorithm
     if entry.replays:
         raise HmxError(
             f"cannot compute batch sizes for {name}: {entry.name} draws its batches from a replay buffer",
@@ -132,7 +131,7 @@ def _of_trainer(name: str, task: Loaded) -> SizesSource:
         )
     broken = {key for p in known_problems(cfg) if p.code in ("value", "range") for key in p.keys}
     if SIZE_KEYS & broken:
-        return SizesSource(name=name, inputs={}, trainer=cfg, hypers=cfg, notes=notes)
+        return SizesSource(name=name, inputs={}, trainer=cfg, hypers=cfg)
     plan = worker_plan(cfg.env) if _has_workers(cfg.env, cfg.reward) else None
     if plan is not None and not entry.simulators:  # it steps copies, all in one forward pass
         plan = plan._replace(num_groups=1)
@@ -143,7 +142,6 @@ def _of_trainer(name: str, task: Loaded) -> SizesSource:
         hypers=cfg,
         workers=plan is not None,
         memory=_ask_memory,
-        notes=notes,
     )
 
 
