@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 from typing_extensions import TypeVar
 
+from hmx.config.schema import PpoConfig
 from hmx.envs.protocol import EnvState
 from hmx.rl.normaliser import RunningStats
 from hmx.types import Array, Key, Metrics
@@ -156,7 +157,7 @@ class Algorithm(NamedTuple, Generic[StateT]):
     experience: Callable[[StateT, Hypers], dict[str, Array]] = lambda state, hypers: {}
     select: Callable[[Array, StateT, StateT], StateT] | None = None
     hosted: HostedUpdate | None = None
-    reward_scale: float = 1.0
+    reward_scale: float = PpoConfig.reward_scale
 
 
 Tree = TypeVar("Tree")
