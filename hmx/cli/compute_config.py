@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +71,6 @@ def compute_config(
 
     Example: hmx compute-config --env ./game.py --num-envs 64 --steps 200k
     """
-    from hmx.console.progress import status
     from hmx.reports.compute_config.document import sweep_document, sweep_table
     from hmx.reports.compute_config.job import compute_sizes, sweep_sizes, swept_input
     from hmx.reports.compute_config.source import read_source
@@ -84,7 +82,7 @@ def compute_config(
             message = "--forward-target and --forward-pass-minibatch-target-size are the same input"
             raise HmxError(message, "leave one out")
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
-    not_swept = {"--full": answer.full, "--explain": answer.explain, "--measure": request.measure}
+    not_swept = {"--full": answer.full, "--explain": answer.explain}
     for name, chosen in not_swept.items():
         if chosen and answer.sweep is not None:
             raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
@@ -95,8 +93,7 @@ def compute_config(
         found = sweep_sizes(source, given, answer.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
     else:
-        with status("measuring") if request.measure else nullcontext():
-            found_sizes = compute_sizes(source, given, request)
+        found_sizes = compute_sizes(source, given, request)
         _write(found_sizes, outputs, answer.full, answer.explain)
 
 

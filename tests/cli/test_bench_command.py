@@ -32,16 +32,3 @@ def test_result_is_printed_and_saved(hmx, tmp_path):
 def test_an_environment_that_cannot_be_built_is_one_error(hmx, tmp_path):
     (tmp_path / "game.py").write_text("def reset(key, options):\n    raise ValueError('no coins')\n")
     refused(hmx("bench", "--env", "./game.py"), ExitCode.USAGE, "game.py")
-
-
-def test_compute_config_measures_with_the_same_code(hmx, monkeypatch):
-    from hmx.reports.bench.request import BenchRequest
-
-    monkeypatch.setattr(BenchRequest, "seconds", 1.0)
-    result = hmx("compute-config", "--preset", "tiny", "--measure", "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    rate = found["measured"]["steps_per_sec"]["value"]
-    (at,) = found["wall_clock"]["at"]
-    assert at["sps"] == rate > 0
-    assert found["measured"]["num_envs"] == 16

@@ -30,8 +30,8 @@ def values(findings: BenchFindings) -> Table:
     return exact_table(("phase", "unit", "rounds", *names), rows)
 
 
-def speed_blocks(speed: UpdateSpeed) -> Iterator[Block]:
-    """Yield a table of the numbers of environments, and the conclusions; also for `hmx compute-config`."""
+def _speed(speed: UpdateSpeed) -> Iterator[Block]:
+    """Yield a table of the numbers of environments, and the conclusions."""
     columns = (Column("environments"), Column("steps/s"), Column("95 %"), Column("ratio"), Column("memory", rank=1))
     rows = [Row((f"{speed.num_envs:,}", *_rate(speed.steps_per_sec), "1", ""))]
     for size in speed.sizes:
@@ -58,7 +58,7 @@ def _blocks(found: BenchFindings) -> Iterator[Block]:
     yield _parts(found)
     if found.metrics is not None:
         yield Paragraph(_metrics(found.metrics), "strong")
-    yield from speed_blocks(found.speed)
+    yield from _speed(found.speed)
     yield Paragraph(_conditions(found), "faint")
 
 

@@ -78,7 +78,7 @@ def bench(
     ):
         phases, on_disk, others = _measure_phases(updates, folder, request.seconds * SHARE, progress)
         metrics = metrics_cost(updates, request.seconds * SHARE) if request.metrics else None
-        base = next(phase.steps_per_sec for phase in phases if phase.name == "update")
+        (base,) = (phase.steps_per_sec for phase in phases if phase.name == "update" and phase.steps_per_sec)
         speed = _speed(updates, request.seconds - (time.perf_counter() - begun), progress, base)
     parts = _parts(session.sizes, phases)
     run_seconds = session.sizes.num_updates * sum(part.seconds for part in parts)
@@ -104,16 +104,6 @@ def bench(
         metrics=metrics,
         warnings=(warning,) if warning else (),
     )
-
-
-def measure_speed(task: Loaded, seconds: float, progress: Progress = no_progress) -> UpdateSpeed:
-    """Measure whole updates of a configuration, and of others with more and fewer environments; see `bench`."""
-    begun = time.perf_counter()
-    enable_cache()
-    session = placed(open_task(task))
-    progress("compiling", 0, 0)
-    with naming_shortages("measuring"), closing(make_updates(session)) as updates:
-        return _speed(updates, seconds - (time.perf_counter() - begun), progress)
 
 
 def _stop(signum: int) -> None:
@@ -200,15 +190,10 @@ def _parts(sizes: Derived, phases: Sequence[Phase]) -> tuple[Part, ...]:
     return tuple(Part(name, value, value / whole) for name, value in ordered)
 
 
-def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate | None = None) -> UpdateSpeed:
-    """Measure other numbers of environments for `seconds`; `base` is the speed of `updates` if known."""
+def _speed(updates: Updates, seconds: float, progress: Progress, base: Estimate) -> UpdateSpeed:
+    """Measure other numbers of environments for `seconds`; `base` is the speed of `updates`."""
     cfg, mesh, end = updates.session.cfg, updates.session.mesh, time.perf_counter() + seconds
     number = calls_for(updates.update, updates.length)
-    if base is None:
-        progress("measuring", 0, 0)
-        work = partial(updates.update, number)
-        found = time_in_turn({"": work}, LEAST_ROUNDS, most=MOST_ROUNDS, seconds=seconds * SHARE, warm=True)[""]
-        base = estimate([number * updates.steps / t for t in found])
     sizes, late, large = [], [], []
     for factor in _FACTORS:
         num_envs = int(cfg.env.num_envs * factor)

@@ -10,7 +10,6 @@ from hmx.config.fields import FIELDS
 from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import count, data_size, duration
-from hmx.reports.bench.document import speed_blocks
 from hmx.reports.compute_config.derived import Formula, formulas
 from hmx.reports.compute_config.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
 from hmx.reports.compute_config.inputs import INPUT_FIELDS, BatchInputs, Scalar, TrainerInputs
@@ -113,8 +112,6 @@ def _blocks(found: SizesFindings, full: bool, explain: bool, errors: bool) -> It
         yield _horizons(found)
     if found.wall_clock:
         yield _wall_clock(found.wall_clock)
-    if found.measured:
-        yield from speed_blocks(found.measured)
 
 
 def headline(found: SizesFindings) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hmx.registry.derive import Derived
-from hmx.reports.bench.findings import UpdateSpeed
 from hmx.reports.compute_config.derived import SizeValue
 from hmx.reports.compute_config.fit import ExactFit
 from hmx.reports.compute_config.inputs import Scalar
 from hmx.reports.compute_config.source import SIZE_KEYS
 from hmx.runs.memory_parts import Memory
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,6 @@ class SizesFindings:
     exact_fit_batch: Mapping[str, ExactFit]
     memory: Memory | None
     gpu_memory_bytes: int | None
-    measured: UpdateSpeed | None  # with --measure; steps are environment steps, over all seeds
     schedules: Mapping[str, ScheduleEnds]
     horizons: Horizons
     wall_clock: WallClock | None

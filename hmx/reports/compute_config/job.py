@@ -17,9 +17,6 @@ from hmx.errors import HmxError, nearest
 from hmx.registry.algorithms import hyperparameters
 from hmx.registry.check import known_problems, known_warnings
 from hmx.registry.derive import derive
-from hmx.registry.load import Loaded, bind
-from hmx.reports.bench.findings import UpdateSpeed
-from hmx.reports.bench.request import BenchRequest
 from hmx.reports.compute_config import findings
 from hmx.reports.compute_config.cautions import batch_warnings, low_use
 from hmx.reports.compute_config.derived import derive_batch, size
@@ -67,10 +64,6 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     warnings = _warnings(inputs, source, None if problems else cfg) if inputs else []
     if inputs and memory and limit is not None and memory.total_bytes > limit:
         warnings.append(_over_memory(source, inputs, memory, request, limit))
-    measured = _measure(source, cfg) if request.measure and not problems else None
-    speeds = request.speeds
-    if measured and cfg:
-        speeds = (*speeds, measured.steps_per_sec.value * cfg.env.num_agents / cfg.run.num_seeds)
     note = low_use(inputs) if inputs and trainer is None else ""
     return findings.SizesFindings(
         valid=not problems,
@@ -88,12 +81,11 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         exact_fit_batch=exact_fit(inputs) if inputs else {},
         memory=memory,
         gpu_memory_bytes=limit,
-        measured=measured,
         schedules=schedules(source.hypers),
         horizons=horizons(
             source.hypers.algo.gamma, source.hypers.ppo.gae_lambda, inputs.bptt_horizon if inputs else None
         ),
-        wall_clock=_wall_clock(inputs, derived or {}, speeds) if inputs and speeds else None,
+        wall_clock=_wall_clock(inputs, derived or {}, request.speeds) if inputs and request.speeds else None,
         notes=(*source.notes, *filter(None, (note, unknown))),
     )
 
@@ -119,15 +111,6 @@ def sweep_sizes(
 def swept_input(sweep: str) -> str:
     """Return the name of the input in text such as `--num-agents=3,24`."""
     return sweep.partition("=")[0].strip().removeprefix("--").replace("-", "_")
-
-
-def _measure(source: SizesSource, cfg: Config | None) -> UpdateSpeed:
-    if cfg is None:
-        hint = "name a configuration of hmx train with --preset, --config or a run, such as --preset default"
-        raise HmxError(f"cannot measure {source.name}: they have no environment and no network", hint)
-    from hmx.reports.bench.job import measure_speed  # imports JAX
-
-    return measure_speed(bind(Loaded(cfg)), BenchRequest.seconds)
 
 
 def schedules(cfg: Config) -> dict[str, findings.ScheduleEnds]:

@@ -17,9 +17,6 @@ class SizesRequest:
     gpu_mem: str = opt(
         "", "memory of the device, such as 80GB or 80GiB, to check that the run fits", metavar="SIZE", panel=_PANEL
     )
-    measure: bool = opt(
-        False, "measure the speed on this machine for about a minute, with other numbers of environments", panel=_PANEL
-    )
     parameters: int = opt(1_000_000, "parameters of the network, if none is configured", ge=1, panel=_PANEL)
 
     @property

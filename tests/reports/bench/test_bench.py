@@ -22,6 +22,7 @@ from hmx.envs import registry
 from hmx.envs.small import counting
 from hmx.envs.small.counting import make_counting
 from hmx.errors import HmxError
+from hmx.jobs.evaluation import no_progress
 from hmx.records.jsonl import MetricsWriter
 from hmx.registry import user_code
 from hmx.registry.load import load
@@ -30,7 +31,7 @@ from hmx.reports.bench.document import WHAT, document, suggestion
 from hmx.reports.bench.findings import BenchFindings, SizeSpeed
 from hmx.reports.bench.request import BenchRequest
 from hmx.runs.loop import init_state
-from hmx.runs.session import open_session
+from hmx.runs.session import open_session, open_task
 from hmx.runs.signals import StopNow
 from hmx.stats.estimate import Estimate
 
@@ -146,12 +147,13 @@ def test_signal_leaves_no_files(monkeypatch, tmp_path):
 def test_other_environment_counts_are_measured_while_time_remains(monkeypatch, tmp_path):
     task = load(preset="tiny", sets=[*TINY, f"run.root={tmp_path}"], environ={})
     monkeypatch.setattr(job, "_FACTORS", (32.0,))
-    speed = job.measure_speed(task, 600)
+    updates, base = measure.Updates(open_task(task)), Estimate(1e6)
+    speed = job._speed(updates, 600, no_progress, base)
     (size,) = speed.sizes
     assert size.num_envs == 256 and size.memory_bytes is not None
     # which of the two is faster depends on what else the machine does: the next test checks the arithmetic
     assert size.ratio.low <= size.ratio.value <= size.ratio.high
-    late = job.measure_speed(task, 0)
+    late = job._speed(updates, 0, no_progress, base)
     assert late.sizes == () and late.not_measured.startswith("No time for 256 environments: about ")
 
 
