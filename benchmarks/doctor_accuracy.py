@@ -97,9 +97,9 @@ def envs(change: Callable[[Env], Env]) -> Patch:
     """Change the environment."""
     build = registry.build_env
 
-    def changed(*args: Any) -> registry.Built:
-        built = build(*args)
-        return built._replace(env=change(built.env))
+    def changed(*args: Any) -> tuple[Any, Any]:
+        env, cfg = build(*args)
+        return change(env), cfg
 
     return lambda: mock.patch.object(session, "build_env", changed)
 

@@ -91,15 +91,17 @@ def config() -> str:
     for section in SECTIONS:
         owner = Config.__dataclass_fields__[section].default_factory
         meaning = (getattr(owner, "__doc__", "") or "").strip().partition("\n")[0]
+        fields = [field for field in FIELDS.values() if field.section == section]
+        if all(field.envs for field in fields):
+            meaning += f" Only {', '.join(fields[0].envs)} reads them."
         lines += ["", f"## {section}", "", meaning, ""]
         lines += ["| key | default | meaning | values | unit |", "|---|---|---|---|---|"]
-        for field in FIELDS.values():
-            if field.section == section:
-                values = ", ".join(f"`{choice}`" for choice in field.choices) or range_words(field)
-                values += "".join(f" or `{word}`" for word in field.words)
-                default = f"`{show(field.default)}`" if show(field.default) else "empty"
-                option = f" (`{field.flag}`)" if field.flag else ""
-                lines.append(f"| `{field.key}`{option} | {default} | {field.doc} | {values} | {field.unit} |")
+        for field in fields:
+            values = ", ".join(f"`{choice}`" for choice in field.choices) or range_words(field)
+            values += "".join(f" or `{word}`" for word in field.words)
+            default = f"`{show(field.default)}`" if show(field.default) else "empty"
+            option = f" (`{field.flag}`)" if field.flag else ""
+            lines.append(f"| `{field.key}`{option} | {default} | {field.doc} | {values} | {field.unit} |")
     return "\n".join(lines) + "\n"
 
 

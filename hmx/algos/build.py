@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hmx.algos.types import Algorithm
+from hmx.config.importing import imported
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.registry.algorithms import find_algorithm
-from hmx.registry.importing import imported
 
 
 def make_algorithm(cfg: Config, env: Env) -> Algorithm:

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from hmx.algos.dqn.scoring import greedy_value
 from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.types import Params, TrainState
+from hmx.config.importing import imported
 from hmx.config.schema import Config, ContinuationKind
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.nets import make_q_net
 from hmx.registry.algorithms import find_algorithm
-from hmx.registry.importing import imported
 from hmx.scoring.options import TeamReward
 from hmx.types import Array
 

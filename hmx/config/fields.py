@@ -70,7 +70,8 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
     """
     hints = typing.get_type_hints(kind)
     rows = {}
-    for f in dataclasses.fields(kind):
+    # In a section, what environments declare is inherited, and comes after what all have.
+    for f in sorted(dataclasses.fields(kind), key=lambda f: bool(section) and f.name not in kind.__annotations__):
         if not f.metadata:  # `my`, and sha256 of EnvConfig, which are keys only where they are set: see `own_values`
             continue
         meta = {name: value or shared.get(name, value) for name, value in f.metadata.items()}

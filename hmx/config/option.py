@@ -8,6 +8,7 @@ from typing import Any, Literal, ParamSpec, get_args
 
 OnPolicyName = Literal["ppo", "gumbel"]
 AlgorithmName = Literal[OnPolicyName, "dqn"]
+ALGORITHMS: tuple[AlgorithmName, ...] = get_args(AlgorithmName)
 ShapeRule = Literal["", "always", "from_schema_2", "if_not_default"]
 """Whether a key fixes the shapes or the meaning of a checkpoint's arrays, and so is in its shape digest: always, in
 checkpoints since schema 2, or where it is not at its default (for a key that is younger than some checkpoints)."""
@@ -40,7 +41,7 @@ class Option:
     words: Mapping[str, int | None] = dataclasses.field(default_factory=dict)  # for a number, such as `all` for 0
     parse: Callable[[Any], Any] | None = None  # of a text, or the texts of a repeatable option; raises HmxError
     applies: tuple[AlgorithmName, ...] = ()  # algorithms that read it; empty for all
-    envs: tuple[str, ...] = ()  # environments that read it; empty for all
+    envs: tuple[str, ...] = ()  # environments whose entries declare it; empty for all
     shape: ShapeRule = ""  # whether it is part of the shape digest
     gone: Mapping[str, str] = dataclasses.field(default_factory=dict)  # value that recorded runs have -> last version
     fixed: bool = False  # whether a run keeps its first value although no array depends on it
@@ -64,9 +65,9 @@ opt = field_of(Option)
 """Make a dataclass field of an `Option`."""
 
 
-def section(kind: Any, applies: tuple[AlgorithmName, ...] = (), envs: tuple[str, ...] = ()) -> Any:
-    """Make a field for a table of the configuration file; `applies` and `envs` are those of its options."""
-    return dataclasses.field(default_factory=kind, metadata={"applies": applies, "envs": envs})
+def section(kind: Any, applies: tuple[AlgorithmName, ...] = ()) -> Any:
+    """Make a field for a table of the configuration file; `applies` is that of its options."""
+    return dataclasses.field(default_factory=kind, metadata={"applies": applies})
 
 
 def same(kind: Any, name: str, panel: str, **changes: Any) -> Any:

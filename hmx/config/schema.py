@@ -1,21 +1,14 @@
-"""Declare every option of a run once: its default, meaning, unit, range and choices (see `hmx.config.option`)."""
+"""Declare every option of a run once: its default, meaning, unit, range and choices (see `hmx.config.option`).
+
+The entries of environments declare the options that only these environments read.
+"""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal
 
-from hmx.config.option import (
-    DQN,
-    GUMBEL,
-    MAX_SEED,
-    ON_POLICY,
-    OUTPUT_PANEL,
-    PPO,
-    RUN_PANEL,
-    AlgorithmName,
-    opt,
-    section,
-)
+from hmx.config.importing import imported
+from hmx.config.option import ALGORITHMS, DQN, GUMBEL, MAX_SEED, ON_POLICY, OUTPUT_PANEL, PPO, RUN_PANEL, opt, section
 
 Activation = Literal["relu", "tanh", "silu", "gelu"]
 Init = Literal["orthogonal", "lecun_uniform"]
@@ -31,45 +24,34 @@ ScoredActions = Literal["all", "single", "sampled", "topk"]
 ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
-GameRules = Literal["original", "designed"]
 NET_KINDS = ("auto", "mlp", "cells", "cnn")
-ALGORITHMS: tuple[str, ...] = get_args(AlgorithmName)
-ENV_IDS: tuple[str, ...] = (
-    "hackmatrix", "counting", "corridor", "frozenlake", "frozenlake-slippery", "recall", "rendezvous",
-    "pendulum", "cartpole", "cartpole-discrete",
-)  # fmt: skip
-HACKMATRIX = ("hackmatrix",)
 OwnOptions = tuple[tuple[str, bool | int | float | str], ...]
+
+ENTRIES: tuple[Any, ...] = (
+    *imported("hmx.envs.hackmatrix.entry:ENTRIES"),
+    *imported("hmx.envs.small.entries:ENTRIES"),
+    *imported("hmx.envs.suites.entries:ENTRIES"),
+)
+"""What each environment of hmx says of itself, as a `hmx.registry.entry.EnvEntry`."""
+
+ENV_IDS: tuple[str, ...] = tuple(entry.id for entry in ENTRIES if "/" not in entry.id)
+
+
+def declared(section: str) -> Any:
+    """Return a base class with the options of a section that environments declare."""
+    rows: dict[str, tuple[str, Any, Any]] = {}
+    for entry in ENTRIES:
+        for name, kind, option in entry.options.get(section, ()):
+            envs = (*(rows[name][2].metadata["envs"] if name in rows else ()), entry.id)
+            field = dataclasses.field(default=option.default, metadata={**option.metadata, "envs": envs})
+            rows[name] = (name, kind, field)
+    here = {"__module__": __name__}  # where names of types are looked up
+    return dataclasses.make_dataclass("Declared", rows.values(), namespace=here, frozen=True, kw_only=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardWeights:
-    """Weights of HackMatrix's reward terms.
-
-    Each weight multiplies an integer count that the rules emit (`hmx.envs.hackmatrix.rules.Events`), or a quantity
-    derived from such counts. A weight of 0 switches the term off.
-    """
-
-    step_penalty: float = opt(-0.01, "each valid action, including programs that cost no turn", "per step")
-    stage_completion: float = opt(1.0, "completing stage 1 to 8, times 1, 2, 4, 8, 16, 32, 64 or 100", "per stage")
-    score_gain: float = opt(0.5, "each point of score", "per point")
-    kills: float = opt(0.3, "each enemy or transmission destroyed, except scheduled ones", "per kill")
-    data_siphon: float = opt(1.0, "each data siphon picked up by walking", "per siphon")
-    distance_shaping: float = opt(0.05, "each cell by which the shortest path to the exit gets shorter", "per cell")
-    victory: float = opt(1.0, "completing stage 8, times 500 + 100 x score", "per win")
-    death_penalty: float = opt(-0.5, "death, times the stage rewards collected so far", "per death")
-    siphon_death_penalty: float = opt(-10.0, "death next to an enemy that a siphon brought", "per death")
-    resource_gain: float = opt(0.05, "each credit and energy gained, minus those spent", "per unit")
-    resource_holding: float = opt(0.01, "each credit and energy held when a stage is completed", "per unit")
-    damage_penalty: float = opt(-1.0, "each hit point lost in a step, net", "per hp")
-    hp_recovery: float = opt(1.0, "each hit point gained in a step, net", "per hp")
-    siphon_quality: float = opt(
-        -0.025,
-        "each credit and energy missed by a worse siphon position: -0.5 x the reward missed, which is 0.05 per unit, "
-        "as resource_gain pays by default",
-        "per unit",
-    )  # fmt: skip
-    program_waste: float = opt(-0.3, "using RESET with 2 hit points", "per use")
+class RewardWeights(declared("reward")):  # type: ignore[misc]
+    """Weights of the reward terms that environments declare; a weight of 0 switches a term off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +127,7 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvConfig:
+class EnvConfig(declared("env")):  # type: ignore[misc]
     """The environment, and how many copies to step in parallel."""
 
     id: str = opt(
@@ -176,24 +158,6 @@ class EnvConfig:
     full_reset_every: int = opt(
         0, "updates after which all environments are reset; 0 for never", "updates", ge=0, applies=ON_POLICY
     )
-    obs: Literal["packed", "flat"] = opt(
-        "packed",
-        "observation of HackMatrix: packed words that the network decodes, or 1,545 floats",
-        shape="always",
-    )
-    undo_depth: int = opt(4, "snapshots for the program UNDO", "snapshots", ge=1, envs=HACKMATRIX, shape="always")
-    rules: GameRules = opt(
-        "designed",
-        "rules of HackMatrix: as in the original game, or as designed, without its UNDO bug (docs/adr/0003-rules.md)",
-        envs=HACKMATRIX,
-        gone={"closed": "0.1.0"},
-    )
-    world_state: bool = opt(
-        False,
-        "show a separate value network the state of every unit in SMAX (centralised critic)",
-        applies=ON_POLICY,
-        shape="if_not_default",
-    )
     num_workers: int = opt(0, "worker processes that step a simulator; 0 for about one per core", "processes", ge=0)
     envs_per_worker: int = opt(
         0, "simulators in each worker; 0 for env.num_envs / env.num_workers", "environments", ge=0
@@ -207,24 +171,13 @@ class EnvConfig:
     worker_timeout: float = opt(
         300.0, "time after which a worker that does not answer counts as hung; 0 for never", "seconds", ge=0
     )
-    slip: float = opt(
-        0.1, "probability that corridor moves against the action", "probability", ge=0, le=1, envs=("corridor",)
-    )
-    recall_delay: int = opt(8, "steps between cue and question", "steps", ge=1, envs=("recall",))
     my: OwnOptions = ()  # of the user's code, also in [net] and [algo]: see `hmx.registry.own_options`
     sha256: str = ""  # of the file of such an environment; hmx sets it when a run starts
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartsConfig:
+class StartsConfig(declared("starts")):  # type: ignore[misc]
     """Training episodes that begin in a later stage, with separate metrics."""
-
-    share: float = opt(
-        0.0, "probability, per environment and rollout, that episodes begin in stage 2 to 8, with random programs",
-        "probability", ge=0, le=1, shape="if_not_default",
-    )  # fmt: skip
-    share_schedule: Schedule = opt("constant", "schedule of share")
-    share_end: float = opt(1.0, "final share, as a share of the initial one", ge=0, le=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -519,8 +472,8 @@ class Config:
 
     run: RunConfig = section(RunConfig)
     env: EnvConfig = section(EnvConfig)
-    reward: RewardWeights = section(RewardWeights, envs=HACKMATRIX)
-    starts: StartsConfig = section(StartsConfig, applies=ON_POLICY, envs=HACKMATRIX)
+    reward: RewardWeights = section(RewardWeights)
+    starts: StartsConfig = section(StartsConfig, applies=ON_POLICY)
     net: NetConfig = section(NetConfig)
     algo: AlgoConfig = section(AlgoConfig)
     ppo: PpoConfig = section(PpoConfig, applies=ON_POLICY)

@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 
+from hmx.config.importing import imported
 from hmx.config.schema import ENV_IDS, EnvConfig, RewardWeights
 from hmx.envs.autoreset import repeated
 from hmx.envs.protocol import Env
 from hmx.envs.single import unknown
 from hmx.errors import HmxError, nearest
 from hmx.registry.environments import find_environment, find_source, names_in
-from hmx.registry.importing import imported
 from hmx.registry.observations import is_image
 from hmx.registry.sizes import Sizes
 
 
-class Built(NamedTuple):
-    """An environment, and its configuration with every own option, the file's SHA-256 and the number of agents."""
-
-    env: Env
-    cfg: EnvConfig
-
-
 def make_env(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """Build the environment of a configuration; see `build_env`."""
-    return build_env(cfg, weights).env
+    return build_env(cfg, weights)[0]
 
 
-def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
+def build_env(cfg: EnvConfig, weights: RewardWeights) -> tuple[Env, EnvConfig]:
     """Build the environment `cfg.id` with actions repeated `cfg.action_repeat` times; only HackMatrix reads `weights`.
 
     Returns:
-        The environment, and the configuration; with an environment of the user's, completed by its own options.
+        The environment, and its configuration with every own option, the file's SHA-256 and the number of agents.
 
     Raises:
         HmxError: there is no such environment, the extra that brings it is not installed, or the code of a user may
@@ -48,15 +40,15 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> Built:
         hint = f"did you mean {near}? " if near else ""
         raise HmxError(f"unknown environment: {cfg.id}", f"{hint}known: {', '.join(ENV_IDS)}")
     if source.own:
-        built = Built(*imported("hmx.own.environment:make_own")(source, cfg))
+        env, cfg = imported("hmx.own.environment:make_own")(source, cfg)
     elif entry is None:
         raise unknown(cfg.id, names_in(source.target))
     else:
         limited = replace(cfg, max_steps=entry.step_limit(cfg.max_steps))
-        built = Built(imported(entry.make)(*entry.arguments(limited, weights)), cfg)
-        if built.env.spec.simulator is not None:
-            built = built._replace(cfg=replace(cfg, sha256=built.env.spec.simulator.recipe.sha256))
-    return built._replace(env=repeated(built.env, cfg.action_repeat))
+        env = imported(entry.make)(*entry.arguments(limited, weights))
+        if env.spec.simulator is not None:
+            cfg = replace(cfg, sha256=env.spec.simulator.recipe.sha256)
+    return repeated(env, cfg.action_repeat), cfg
 
 
 def sizes_of(env: Env) -> Sizes:

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
+from hmx.config.importing import imported
 from hmx.config.references import is_reference
 from hmx.config.schema import Activation, Dtype, Init, NetConfig, Rnn, Std
 from hmx.errors import HmxError
 from hmx.nets.layers import HIDDEN, Hidden, Kind, Norm, RecurrentLayer, Torso, dense, encode, initial_hidden
-from hmx.registry.importing import imported
 from hmx.registry.observations import is_image
 from hmx.types import Array, Key
 

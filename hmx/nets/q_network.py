@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from hmx.config.importing import imported
 from hmx.config.references import is_reference
 from hmx.config.schema import Activation, Dtype, Init, NetConfig
 from hmx.nets.build import OWN_NET, Net, ObsSpec, Params, features, net_kind
 from hmx.nets.layers import HIDDEN, Kind, Norm, Torso, dense, encode
-from hmx.registry.importing import imported
 from hmx.types import Array, Key
 
 _HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards

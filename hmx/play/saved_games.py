@@ -12,8 +12,9 @@ import jax
 import numpy as np
 
 from hmx.config.option import MAX_SEED
-from hmx.config.schema import EnvConfig, GameRules, RewardWeights
+from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.textfile import quoted, read_text
+from hmx.envs.hackmatrix.entry import GameRules
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
 from hmx.errors import ExitCode, HmxError
 from hmx.play.simulator import Simulator

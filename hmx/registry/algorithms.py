@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
+from hmx.config.importing import imported
+from hmx.config.option import ALGORITHMS
 from hmx.config.problem import Problem
 from hmx.config.schedules import scheduled_values
-from hmx.config.schema import ALGORITHMS, Config
-from hmx.registry.importing import imported
+from hmx.config.schema import Config
 from hmx.registry.sizes import Sizes
 
 Policy = Literal["sampled", "greedy", "search"]

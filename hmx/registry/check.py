@@ -11,10 +11,11 @@ from typing import Any
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, replace, values_of
 from hmx.config.names import clean_run_name, is_run_name
+from hmx.config.option import ALGORITHMS
 from hmx.config.problem import Problem, error, fix
 from hmx.config.references import is_reference
 from hmx.config.schedules import SCHEDULED
-from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS, AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.config.schema import ENV_IDS, NET_KINDS, AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import HmxError, counted, nearest
 from hmx.registry import environments, user_code
 from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
@@ -44,11 +45,10 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
     entry, source = find_algorithm(cfg.algo.name), find_source(cfg.env.id)
     environment = find_environment(cfg.env.id)
     simulated = None if sizes is None else sizes.simulated
-    if environment is not None and environment.stepped_by == "workers":
+    if environment is not None and environment.simulated:
         simulated = True
     together = [
         *_environment(cfg.env, cfg.net.kind, cfg.starts.share, source),
-        *(environment.check(cfg) if environment else ()),
         *_schedules(values),
         *_own_code(values, entry, source),
         *_agents(cfg.env),
@@ -152,7 +152,6 @@ def _run_folder(run: RunConfig) -> Iterator[Problem]:
 def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvSource | None) -> Iterator[Problem]:
     """Find an environment that does not exist, and what the chosen one does not offer."""
     entry = find_environment(env.id)
-    features = features_of(env)
     if source is None and not env.sha256:  # a package that registered it may not be installed here
         near = nearest(env.id, ENV_IDS)
         others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
@@ -169,16 +168,17 @@ def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvS
         near = nearest(env.id.partition("/")[2], known) or known[0]
         words = f"no such environment; {source.target} has {', '.join(known)}"
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{source.target}/{near}"))
-    elif net_kind == "cells" and "cells" not in features:
+    elif net_kind == "cells" and "cells" not in features_of(env):
         words = "the cells network reads only packed observations of HackMatrix"
         yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))
-    if start_share and "later starts" not in features:
-        words = f"{env.id} has no later stages to begin in; only hackmatrix has"
+    starts = FIELDS["starts.share"]
+    if start_share and not starts.of_env(env.id):
+        words = f"{env.id} has no later stages to begin in; only {', '.join(starts.envs)} has"
         yield Problem("starts_env", ("starts.share", "env.id"), words, fix("starts.share", 0))
     elif start_share and env.reset_on_done != "fresh":
         words, works = "both decide how the next episode begins", fix("env.reset_on_done", "fresh")
         yield Problem("starts_reset", ("starts.share", "env.reset_on_done"), words, works)
-    if env.world_state and "world state" not in features:
+    if env.world_state and not FIELDS["env.world_state"].of_env(env.id):
         words = "only SMAX has a world state"
         yield Problem("world_state", ("env.world_state", "env.id"), words, fix("env.world_state", False))
 

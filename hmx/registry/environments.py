@@ -8,83 +8,23 @@ Nothing here imports JAX, and no code of a user runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from hmx.config.problem import Problem
 from hmx.config.references import is_reference, parse
-from hmx.config.schema import ENV_IDS, Config, EnvConfig, RewardWeights
+from hmx.config.schema import ENTRIES, ENV_IDS, EnvConfig
 from hmx.errors import optional
-from hmx.registry.importing import imported
+from hmx.registry.entry import EnvEntry, Feature
 from hmx.registry.sizes import Sizes
 from hmx.registry.user_code import owners, registered
 
 Origin = Literal["built in", "extra", "package", "module", "file"]
-Feature = Literal["board", "cells", "later starts", "world state"]
-"""What only some environments have: a board that `hmx watch` draws, a person plays and scenarios describe; board cells
-that a network reads one by one; starts in later stages; and a state of all units for a value network."""
 
-Arguments = Callable[[EnvConfig, RewardWeights], tuple[Any, ...]]
-
-EXTRAS: Mapping[str, str] = MappingProxyType(
-    {
-        "gymnax": "gymnax",
-        "brax": "brax",
-        "playground": "mujoco_playground",
-        "smax": "jaxmarl",
-        "craftax": "craftax",
-        "navix": "navix",
-        "xminigrid": "xminigrid",
-        "jumanji": "jumanji",
-        "gymnasium": "gymnasium",
-    }
-)
+EXTRAS: Mapping[str, str] = MappingProxyType({e.id.partition("/")[0]: e.package for e in ENTRIES if e.package})
 """Optional extras that bring environments, and the package that each needs; their ids are `EXTRA/NAME`."""
-
-PLACES = ("hmx.envs.hackmatrix.entry:ENTRIES", "hmx.envs.small.entries:ENTRIES", "hmx.envs.suites.entries:ENTRIES")
-"""Where the entries of hmx's environments are."""
-
-
-def no_problems(cfg: Config) -> Iterator[Problem]:
-    """Find nothing."""
-    yield from ()
-
-
-def no_features(cfg: EnvConfig) -> frozenset[Feature]:
-    """Have nothing but observations and rewards."""
-    return frozenset()
-
-
-SteppedBy = Literal["program", "workers"]
-"""Who steps an environment: the compiled program of a run, or worker processes, if it is a simulator."""
-
-
-class EnvEntry(NamedTuple):
-    """What an environment, or all of an extra (`gymnax/`), says of itself."""
-
-    id: str
-    make: str  # `module:function` that builds it, and imports JAX
-    arguments: Arguments  # of that function; `max_steps` is at most `limit`
-    limit: int = 0  # step limit of the published task, which the configuration can only lower; 0 for none
-    num_agents: int = 1  # 0 if the configuration chooses
-    endless: bool = False  # whether episodes end only by truncation
-    masked: bool = False  # whether some actions are illegal in some states
-    small: bool = False  # whether few environments and small updates learn it fastest
-    weighted: bool = False  # whether it reads the weights of rewards
-    steady_terms: tuple[str, ...] = ()  # reward terms that every step pays equally, such as a cost of time
-    stepped_by: SteppedBy = "program"
-    defaults: Mapping[str, Any] = MappingProxyType({})  # by dotted key, in place of those of the schema
-    features: Callable[[EnvConfig], frozenset[Feature]] = no_features
-    check: Callable[[Config], Iterator[Problem]] = no_problems
-    warn: Callable[[Config], Iterator[Problem]] = no_problems
-    """What will run, but perhaps not as intended; the configuration has no problems."""
-
-    def step_limit(self, max_steps: int) -> int:
-        """Return the steps after which an episode is truncated, given `env.max_steps`; 0 for never."""
-        return min(max_steps or self.limit, self.limit) if self.limit else max_steps
 
 
 class EnvSource(NamedTuple):
@@ -103,7 +43,7 @@ class EnvSource(NamedTuple):
 
 def find_environment(env_id: str) -> EnvEntry | None:
     """Return the entry of an environment of hmx or of an extra; None for any other."""
-    every = {entry.id: entry for place in PLACES for entry in imported(place)}
+    every = {entry.id: entry for entry in ENTRIES}
     return every.get(env_id) or every.get(f"{extra_of(env_id)}/")
 
 
@@ -115,14 +55,12 @@ def features_of(cfg: EnvConfig) -> frozenset[Feature]:
 
 def names_in(extra: str) -> list[str]:
     """Return the names, without the extra, of its environments that have an entry of their own."""
-    ids = [entry.id for place in PLACES for entry in imported(place)]
-    return [env_id.partition("/")[2] for env_id in ids if extra_of(env_id) == extra]
+    return [entry.id.partition("/")[2] for entry in ENTRIES if extra_of(entry.id) == extra]
 
 
 def with_several_agents() -> list[str]:
     """Return the environments, and the extras, that have several agents."""
-    several = [entry.id for place in PLACES for entry in imported(place) if entry.num_agents != 1]
-    return list(dict.fromkeys(name.partition("/")[0] for name in several))
+    return list(dict.fromkeys(entry.id.partition("/")[0] for entry in ENTRIES if entry.num_agents != 1))
 
 
 def find_source(env_id: str) -> EnvSource | None:

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 from hmx.config.fields import OWN_SECTIONS, own_key, replace, values_of
 from hmx.config.files import read_plain, words
+from hmx.config.option import ALGORITHMS
 from hmx.config.references import FUNCTION, is_reference, names_code, parse
-from hmx.config.schema import ALGORITHMS, ENV_IDS, Config, OwnOptions
+from hmx.config.schema import ENV_IDS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest, nearest_file
 from hmx.registry.own_modules import OwnModules, import_file, is_here, is_installed

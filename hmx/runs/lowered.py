@@ -24,7 +24,8 @@ import jax.export
 import hmx.rl
 from hmx.config import codec
 from hmx.config.files import read_plain
-from hmx.config.schema import ALGORITHMS, ENV_IDS, NET_KINDS
+from hmx.config.option import ALGORITHMS
+from hmx.config.schema import ENV_IDS, NET_KINDS
 from hmx.errors import HmxError, optional
 from hmx.records import atomic
 from hmx.records.meta import versions

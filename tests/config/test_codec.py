@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hmx.config import codec
 from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.schema import AlgoConfig, Config, RewardWeights
+from hmx.envs.suites.entries import SCENARIOS
 from hmx.errors import ExitCode, HmxError
 from hmx.registry.load import load
 
@@ -196,9 +197,19 @@ def test_lines_are_found_in_dotted_and_spaced_files():
     assert parsed.values == {"env.id": "corridor", "algo.gamma": 0.5, "algo.seed": 1}
 
 
+def test_an_option_knows_the_environments_that_declare_it():
+    readers = {key: field.envs for key, field in FIELDS.items() if field.envs}
+    assert readers["env.slip"] == ("corridor",) and readers["env.obs"] == readers["starts.share"] == ("hackmatrix",)
+    assert readers["env.world_state"] == tuple(f"smax/{name}" for name in SCENARIOS)
+    assert FIELDS["env.slip"].applies_to("ppo", "corridor") and not FIELDS["env.slip"].applies_to("ppo", "recall")
+    assert {key for key in FIELDS if key.startswith("reward.")} < readers.keys() and "env.max_steps" not in readers
+
+
 def test_the_field_table_is_the_schema():
     keys = [f"{s.name}.{f.name}" for s in dataclasses.fields(Config) for f in dataclasses.fields(s.default_factory)]
-    assert list(FIELDS) == [key for key in keys if not (key.endswith(".my") or key == "env.sha256")]  # see `own_values`
+    keys = [key for key in keys if not (key.endswith(".my") or key == "env.sha256")]  # see `own_values`
+    # In a section, the options that environments declare come last.
+    assert list(FIELDS) == sorted(keys, key=lambda key: (SECTIONS.index(key.partition(".")[0]), bool(FIELDS[key].envs)))
     assert tuple(s.name for s in dataclasses.fields(Config)) == SECTIONS
     for key, field in FIELDS.items():
         assert field.doc, key

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config.option import ON_POLICY
-from hmx.config.schema import ALGORITHMS, ENV_IDS
-from hmx.registry import environments
+from hmx.config.importing import imported
+from hmx.config.option import ALGORITHMS, ON_POLICY
+from hmx.config.schema import ENTRIES, ENV_IDS
 from hmx.registry.algorithms import built_in, find_algorithm
-from hmx.registry.importing import imported
 
 ROOT = Path(__file__).parents[2]
 Modules = dict[str, ast.Module]
@@ -84,8 +83,7 @@ def comparing_environments(modules: Modules) -> set[str]:
 
 def answers_of_entries() -> set[tuple[str, str]]:
     """Return module and name of every function of an entry: a question about a whole configuration, or a maker."""
-    env_entries = [entry for place in environments.PLACES for entry in imported(place)]
-    entries = [*built_in(), find_algorithm("game.py:make"), *env_entries]
+    entries = [*built_in(), find_algorithm("game.py:make"), *ENTRIES]
     answers = set()
     for value in (value for entry in entries for value in entry):
         if isinstance(value, str) and value.startswith("hmx.") and ":" in value:

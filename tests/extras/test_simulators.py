@@ -132,17 +132,17 @@ def test_a_module_before_an_id_runs_only_where_it_is_trusted(tmp_path, monkeypat
     with pytest.raises(HmxError, match="you have not trusted"):  # also where a worker is asked directly
         measure(gym_recipe("pack.walk:Walk-v0"), 60.0)
     load(sets=[f"env.id={given.id}"], environ={})  # on the command line
-    built = build_env(given, RewardWeights())
-    assert built.env.spec.num_actions == 2 and built.cfg.sha256 == user_code.sha256("pack.walk:make", "env.id")
+    env, cfg = build_env(given, RewardWeights())
+    assert env.spec.num_actions == 2 and cfg.sha256 == user_code.sha256("pack.walk:make", "env.id")
     new_process()
-    assert build_env(built.cfg, RewardWeights()).cfg == built.cfg  # remembered, with the modules of its package
+    assert build_env(cfg, RewardWeights())[1] == cfg  # remembered, with the modules of its package
 
     (tmp_path / "pack" / "inner.py").write_text("raise SystemExit")
     with pytest.raises(HmxError, match=r"pack/inner.py: a run or a file names or imports it"):
-        build_env(built.cfg, RewardWeights())
+        build_env(cfg, RewardWeights())
     (tmp_path / "pack" / "walk.py").write_text(f"{WALK}print()")
     with user_code.trusting(True), pytest.raises(user_code.CodeChanged):
-        build_env(built.cfg, RewardWeights())
+        build_env(cfg, RewardWeights())
 
 
 def test_spaces_that_hmx_does_not_read_are_named():

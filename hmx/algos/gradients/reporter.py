@@ -5,12 +5,12 @@ from __future__ import annotations
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.results import Reporter
 from hmx.algos.gradients.stored import Stored
+from hmx.config.importing import imported
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.registry.algorithms import find_algorithm
 from hmx.registry.check import reported
-from hmx.registry.importing import imported
 
 
 def make_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None = None) -> Reporter:

@@ -2,28 +2,70 @@
 
 from __future__ import annotations
 
-from hmx.config.schema import EnvConfig, RewardWeights
-from hmx.registry.environments import EnvEntry, Feature
+from types import MappingProxyType
+from typing import Literal
 
+from hmx.config.option import opt
+from hmx.registry.entry import EnvEntry
 
-def features(cfg: EnvConfig) -> frozenset[Feature]:
-    """Offer a board and later starts, and board cells if observations are packed."""
-    always: frozenset[Feature] = frozenset({"board", "later starts"})
-    return always | {"cells"} if cfg.obs == "packed" else always
+GameRules = Literal["original", "designed"]
 
+_OPTIONS = (
+    ("obs", Literal["packed", "flat"], opt(
+        "packed", "observation of HackMatrix: packed words that the network decodes, or 1,545 floats", shape="always",
+    )),
+    ("undo_depth", int, opt(4, "snapshots for the program UNDO", "snapshots", ge=1, shape="always")),
+    ("rules", GameRules, opt(
+        "designed",
+        "rules of HackMatrix: as in the original game, or as designed, without its UNDO bug (docs/adr/0003-rules.md)",
+        gone={"closed": "0.1.0"},
+    )),
+)  # fmt: skip
 
-def _arguments(cfg: EnvConfig, weights: RewardWeights) -> tuple[EnvConfig, RewardWeights]:
-    return cfg, weights
+_WEIGHTS = (
+    ("step_penalty", -0.01, "each valid action, including programs that cost no turn", "per step"),
+    ("stage_completion", 1.0, "completing stage 1 to 8, times 1, 2, 4, 8, 16, 32, 64 or 100", "per stage"),
+    ("score_gain", 0.5, "each point of score", "per point"),
+    ("kills", 0.3, "each enemy or transmission destroyed, except scheduled ones", "per kill"),
+    ("data_siphon", 1.0, "each data siphon picked up by walking", "per siphon"),
+    ("distance_shaping", 0.05, "each cell by which the shortest path to the exit gets shorter", "per cell"),
+    ("victory", 1.0, "completing stage 8, times 500 + 100 x score", "per win"),
+    ("death_penalty", -0.5, "death, times the stage rewards collected so far", "per death"),
+    ("siphon_death_penalty", -10.0, "death next to an enemy that a siphon brought", "per death"),
+    ("resource_gain", 0.05, "each credit and energy gained, minus those spent", "per unit"),
+    ("resource_holding", 0.01, "each credit and energy held when a stage is completed", "per unit"),
+    ("damage_penalty", -1.0, "each hit point lost in a step, net", "per hp"),
+    ("hp_recovery", 1.0, "each hit point gained in a step, net", "per hp"),
+    ("siphon_quality", -0.025,
+     "each credit and energy missed by a worse siphon position: -0.5 x the reward missed, which is 0.05 per unit, as "
+     "resource_gain pays by default", "per unit"),
+    ("program_waste", -0.3, "using RESET with 2 hit points", "per use"),
+)  # fmt: skip
+"""Each weight multiplies a count that the rules emit (`hmx.envs.hackmatrix.rules.Events`), or a quantity derived from
+such counts."""
+
+_STARTS = (
+    ("share", float, opt(
+        0.0, "probability, per environment and rollout, that episodes begin in stage 2 to 8, with random programs",
+        "probability", ge=0, le=1, shape="if_not_default",
+    )),
+    ("share_schedule", "Schedule", opt("constant", "schedule of share")),
+    ("share_end", float, opt(1.0, "final share, as a share of the initial one", ge=0, le=1)),
+)  # fmt: skip
 
 
 ENTRIES = (
     EnvEntry(
         "hackmatrix",
         "hmx.envs.hackmatrix.env:make_hackmatrix",
-        _arguments,
+        lambda cfg, weights: (cfg, weights),
+        options=MappingProxyType({
+            "env": _OPTIONS,
+            "reward": tuple((name, float, opt(weight, *words)) for name, weight, *words in _WEIGHTS),
+            "starts": _STARTS,
+        }),
         masked=True,
-        weighted=True,
         steady_terms=("step_penalty",),
-        features=features,
+        features=lambda cfg: frozenset({"board", "cells"} if cfg.obs == "packed" else {"board"}),
     ),
-)
+)  # fmt: skip

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from hmx.config.problem import Problem, fix
-from hmx.config.schema import Config
-from hmx.registry.environments import EnvEntry
+from hmx.config.option import opt
+from hmx.registry.entry import EnvEntry
+
+if TYPE_CHECKING:
+    from hmx.config.problem import Problem
+    from hmx.config.schema import Config
+
+_SLIP = opt(0.1, "probability that corridor moves against the action", "probability", ge=0, le=1)
+_DELAY = opt(8, "steps between cue and question", "steps", ge=1)
 
 
 def _unasked(cfg: Config) -> Iterator[Problem]:
+    from hmx.config.problem import Problem, fix  # which need the schema, and so this entry
+
     if 0 < cfg.env.max_steps <= cfg.env.recall_delay:
         words = "episodes are truncated before the question comes"
         yield Problem("no_question", ("env.max_steps", "env.recall_delay"), words, fix("env.max_steps", 1000))
@@ -25,13 +35,13 @@ _TASKS = (
     ),
     EnvEntry(
         "corridor", f"{_SMALL}.corridor:make_corridor", lambda cfg, _: (cfg.max_steps, cfg.slip),
-        masked=True, steady_terms=("step_cost",),
+        masked=True, steady_terms=("step_cost",), options=MappingProxyType({"env": (("slip", float, _SLIP),)}),
     ),
     EnvEntry("frozenlake", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, False)),
     EnvEntry("frozenlake-slippery", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, True)),
     EnvEntry(
         "recall", f"{_SMALL}.recall:make_recall", lambda cfg, _: (cfg.max_steps, cfg.recall_delay),
-        masked=True, warn=_unasked,
+        masked=True, warn=_unasked, options=MappingProxyType({"env": (("recall_delay", int, _DELAY),)}),
     ),
     EnvEntry(
         "rendezvous", f"{_SMALL}.rendezvous:make_rendezvous", lambda cfg, _: (cfg.max_steps, cfg.num_agents),

@@ -148,7 +148,7 @@ def _of_trainer(name: str, task: Loaded) -> SizesSource:
 def _has_workers(cfg: EnvConfig, weights: RewardWeights) -> bool:
     """Return whether worker processes step the environment; code of a user that cannot be built has none."""
     if (entry := find_environment(cfg.id)) is not None:
-        return entry.stepped_by == "workers"
+        return entry.simulated
     from hmx.envs.registry import make_env  # imports JAX
 
     try:

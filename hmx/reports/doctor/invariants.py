@@ -39,7 +39,7 @@ def _step_reward(run: History) -> str:
         return ""
     for name in entry.steady_terms:
         term = run[f"reward/{name}"]
-        weight = getattr(run.cfg.reward, name, None) if entry.weighted and run.current else None
+        weight = getattr(run.cfg.reward, name, None) if run.current else None
         paid = (term.low, term.high) if weight is None else (term.low, term.high, weight)
         if term.count and max(paid) - min(paid) > _ROUNDING * max(map(abs, paid)):
             configured = "" if weight is None else f", and every step pays {number(weight)}"

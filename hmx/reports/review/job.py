@@ -15,7 +15,8 @@ import numpy as np
 from hmx.algos.evaluate import EvalPolicy, make_evaluation, make_recorder, record, taking
 from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.algos.types import Carry, Decision
-from hmx.config.schema import Config, EnvConfig, GameRules
+from hmx.config.schema import Config, EnvConfig
+from hmx.envs.hackmatrix.entry import GameRules
 from hmx.envs.protocol import EnvSpec, EnvState, playable, take
 from hmx.episodes import Step
 from hmx.errors import HmxError
