@@ -481,6 +481,3 @@ class Config:
     dqn: DqnConfig = section(DqnConfig, applies=DQN)
     replay: ReplayConfig = section(ReplayConfig, applies=DQN)
     score: ScoreConfig = section(ScoreConfig, applies=DQN)
-
-
-REWARD_TERMS: tuple[str, ...] = tuple(f.name for f in dataclasses.fields(RewardWeights))

@@ -5,16 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, NamedTuple
 
-from hmx.config.schema import RewardWeights
+from hmx.config.schema import ENTRIES, RewardWeights
 
 Direction = Literal["up", "down", "none"]
 Reduce = Literal["mean", "max", "sum", "last"]
-
-PROGRAMS: tuple[str, ...] = (
-    "push", "pull", "crash", "warp", "poly", "wait", "debug", "row", "col", "undo", "step", "siph_plus",
-    "exch", "show", "reset", "calm", "d_bom", "delay", "anti_v", "score", "reduc", "atk_plus", "hack",
-)  # fmt: skip
-"""The programs of HackMatrix in the order of their actions."""
 
 
 class MetricInfo(NamedTuple):
@@ -37,14 +31,13 @@ GROUPS: dict[str, str] = {
     "where no episode ended. Means over episodes are also absent until every environment has ended its first episode. "
     "The first mean covers exactly these first episodes. Without this rule the first means would cover the short "
     "episodes only, which end first.",
-    "reward": "The reward terms of HackMatrix, each the mean over all steps and environments of the rollout; they sum "
-    "to `train/mean_reward`. Other environments report their own terms.",
+    "reward": "The weighted reward terms, each the mean over all steps and environments of the rollout; they sum to "
+    "`train/mean_reward`. Other environments report their own terms.",
     "actions": "The kinds of actions taken, as shares of all; they sum to 1.",
     "stats": "Events in the game.",
     "starts": "With `starts.share`: the training episodes that began in a later stage. They do not count in the groups "
-    "`reward`, `actions`, `stats` and `programs`, nor in `train/mean_reward`, `train/mean_episode_return`, "
+    "`reward`, `actions` and `stats` and in those of a game, nor in `train/mean_reward`, `train/mean_episode_return`, "
     "`train/mean_episode_length` and `train/num_episodes`.",
-    "programs": "How often each program was used.",
     "actor": "The parts of the gradient of ordinary updates, with `run.grad_report_every` in the records of the "
     "updates whose number it divides; PPO only. They are those of the training batch: one backward pass per part and "
     "minibatch, then the mean over the minibatches of all epochs, weighted as in the training loss and before "
@@ -59,7 +52,7 @@ GROUPS: dict[str, str] = {
     "[Reading a gradient report](grad-report.md) has the definitions.",
     "replay": "The replay buffer of Q-learning; metrics of the whole buffer every `replay.survey_every` updates only.",
     "score": "The passes that score stored transitions, in the updates with such a pass.",
-}
+} | {group: words for entry in ENTRIES for group, words in entry.groups.items()}
 
 _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/mean_reward", "reward per step", "up", "mean", "reward per step, over all environments"),
@@ -123,16 +116,6 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("actor/grad_norm/kl", "", "none", "mean", "norm of the gradient of the penalty of ppo.ref"),
     ("actor/loss/entropy", "", "none", "mean", "entropy, weighted and with the sign it has in the loss: negative"),
     ("actor/loss/kl", "nats", "none", "mean", "KL divergence from the reference policy, weighted"),
-    ("actions/move_frac", "share", "none", "mean", "share of actions that move or attack"),
-    ("actions/siphon_frac", "share", "none", "mean", "share of actions that siphon"),
-    ("actions/program_frac", "share", "none", "mean", "share of actions that run a program"),
-    ("stats/highest_stage", "stage", "up", "max", "highest stage reached in any environment"),
-    ("stats/stages_completed", "stages", "up", "sum", "stages completed"),
-    ("stats/wins", "games", "up", "sum", "games won: stage 8 completed; in SMAX every enemy killed"),
-    ("stats/win_rate", "share", "up", "mean", "share of the ended episodes that were won; SMAX only"),
-    ("stats/undo_stages", "stages", "none", "sum", "stages completed by the UNDO loophole"),
-    ("stats/deaths", "games", "down", "sum", "games lost"),
-    ("stats/overflow", "entities", "down", "sum", "enemies and transmissions without a free slot"),
     ("starts/mean_episode_return", "reward", "up", "mean", "undiscounted return of those that ended"),
     ("starts/mean_episode_length", "steps", "none", "mean", "length of those that ended"),
     ("starts/num_episodes", "episodes", "none", "sum", "how many ended"),
@@ -197,12 +180,10 @@ def _metrics() -> tuple[MetricInfo, ...]:
         for term in dataclasses.fields(RewardWeights)
         if (meta := term.metadata)
     )
-    titles = {"siph_plus": "SIPH+", "atk_plus": "ATK+", "anti_v": "ANTI-V"}
-    uses = ((name, titles.get(name, name.upper())) for name in PROGRAMS)
     return (
         *(MetricInfo(*row) for row in _ROWS),
+        *(MetricInfo(*row) for entry in ENTRIES for row in entry.metrics),
         *rewards,
-        *(MetricInfo(f"programs/{name}", "uses", "none", "sum", f"uses of {title}") for name, title in uses),
         *(MetricInfo(f"grad_norm/<bucket>/{name}", unit, "none", "mean", help) for name, unit, help in _BUCKET),
         MetricInfo("grad_norm/all/layer/<layer>", "", "none", "mean", "norm of the total gradient within one layer"),
         MetricInfo("grad_norm/clip_scale", "", "none", "mean", "clipping factor of the gradient of `all`"),

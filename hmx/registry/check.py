@@ -15,7 +15,7 @@ from hmx.config.option import ALGORITHMS
 from hmx.config.problem import Problem, error, fix
 from hmx.config.references import is_reference
 from hmx.config.schedules import SCHEDULED
-from hmx.config.schema import ENV_IDS, NET_KINDS, AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
+from hmx.config.schema import ENTRIES, ENV_IDS, NET_KINDS, AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import HmxError, counted, nearest
 from hmx.registry import environments, user_code
 from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
@@ -223,7 +223,8 @@ def _agents(env: EnvConfig) -> Iterator[Problem]:
         return
     words = f"{env.id} has {counted(entry.num_agents, 'agent')}"
     if entry.num_agents == 1:
-        words = f"{env.id} has one agent; only {' and '.join(environments.with_several_agents())} have several"
+        several = dict.fromkeys(other.id.partition("/")[0] for other in ENTRIES if other.num_agents != 1)
+        words = f"{env.id} has one agent; only {' and '.join(several)} have several"
     yield Problem("num_agents", ("env.num_agents", "env.id"), words, fix("env.num_agents", entry.num_agents))
 
 

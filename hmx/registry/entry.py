@@ -25,6 +25,8 @@ class EnvEntry(NamedTuple):
     package: str = ""  # that an extra installs
     options: Mapping[str, tuple[tuple[str, Any, Any], ...]] = MappingProxyType({})
     """By section: name, type or its name in the schema, and `opt(...)`; those of `reward` weight the reward terms."""
+    metrics: tuple[tuple[str, str, str, str, str], ...] = ()  # that only such environments report, as rows of the table
+    groups: Mapping[str, str] = MappingProxyType({})  # of these metrics, what a group is that others do not have
     limit: int = 0  # step limit of the published task, which the configuration can only lower; 0 for none
     num_agents: int = 1  # 0 if the configuration chooses
     endless: bool = False  # whether episodes end only by truncation

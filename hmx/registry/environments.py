@@ -58,11 +58,6 @@ def names_in(extra: str) -> list[str]:
     return [entry.id.partition("/")[2] for entry in ENTRIES if extra_of(entry.id) == extra]
 
 
-def with_several_agents() -> list[str]:
-    """Return the environments, and the extras, that have several agents."""
-    return list(dict.fromkeys(entry.id.partition("/")[0] for entry in ENTRIES if entry.num_agents != 1))
-
-
 def find_source(env_id: str) -> EnvSource | None:
     """Return the origin of an environment; None if there is no such environment.
 

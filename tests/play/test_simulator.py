@@ -14,7 +14,7 @@ import pytest
 
 from hmx.algos.evaluate import random_policy
 from hmx.algos.types import Decision
-from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES, PROGRAMS, SIPHON
 from hmx.errors import ExitCode, HmxError
@@ -81,7 +81,7 @@ def test_rewards_of_frames_add_up(chance):
             assert frame.action is None and frame.reward is None
             continue
         assert frame.action in frames[number - 1].legal
-        assert set(frame.terms) == set(REWARD_TERMS)
+        assert set(frame.terms) == set(vars(RewardWeights()))
         assert frame.reward == pytest.approx(sum(frame.terms.values()), abs=1e-6)
         total += frame.reward
         assert frame.episode_return == pytest.approx(total, abs=1e-5)

@@ -1,8 +1,9 @@
 import re
 from pathlib import Path
 
-from hmx.config.schema import REWARD_TERMS, RewardWeights
-from hmx.records.metrics_table import GROUPS, METRICS, PROGRAMS
+from hmx.config.schema import RewardWeights
+from hmx.envs.hackmatrix.env import PROGRAM_KEYS
+from hmx.records.metrics_table import GROUPS, METRICS
 
 CONTRACT = {
     "reward": {
@@ -89,7 +90,7 @@ def test_every_documented_metric_of_an_ordinary_update_is_recorded():
 
 def test_reward_terms_are_the_fields_of_the_weights():
     rewards = [name for name in METRICS if name.startswith("reward/")]
-    assert rewards == [f"reward/{term}" for term in REWARD_TERMS]
+    assert rewards == [f"reward/{term}" for term in vars(RewardWeights())]
     assert METRICS["reward/kills"].help.startswith("+0.3 per kill: ")
     assert METRICS["reward/step_penalty"].help.startswith("-0.01 per step: ")
 
@@ -102,14 +103,9 @@ def test_a_missed_unit_costs_half_of_what_a_gained_one_pays():
 
 
 def test_there_are_23_programs():
-    assert len(set(PROGRAMS)) == 23
-    assert (PROGRAMS[0], PROGRAMS[3], PROGRAMS[9], PROGRAMS[14], PROGRAMS[22]) == (
-        "push",
-        "warp",
-        "undo",
-        "reset",
-        "hack",
-    )
+    assert [name for name in METRICS if name.startswith("programs/")] == [f"programs/{name}" for name in PROGRAM_KEYS]
+    assert len(set(PROGRAM_KEYS)) == 23
+    assert [PROGRAM_KEYS[i] for i in (0, 3, 9, 14, 22)] == ["push", "warp", "undo", "reset", "hack"]
     assert METRICS["programs/siph_plus"].help == "uses of SIPH+"
 
 

@@ -54,6 +54,25 @@ _STARTS = (
 )  # fmt: skip
 
 
+_PROGRAMS = (
+    "push", "pull", "crash", "warp", "poly", "wait", "debug", "row", "col", "undo", "step", "siph+",
+    "exch", "show", "reset", "calm", "d_bom", "delay", "anti-v", "score", "reduc", "atk+", "hack",
+)  # fmt: skip
+
+_METRICS = (
+    ("actions/move_frac", "share", "none", "mean", "share of actions that move or attack"),
+    ("actions/siphon_frac", "share", "none", "mean", "share of actions that siphon"),
+    ("actions/program_frac", "share", "none", "mean", "share of actions that run a program"),
+    ("stats/highest_stage", "stage", "up", "max", "highest stage reached in any environment"),
+    ("stats/stages_completed", "stages", "up", "sum", "stages completed"),
+    ("stats/wins", "games", "up", "sum", "games won: stage 8 completed; in SMAX every enemy killed"),
+    ("stats/undo_stages", "stages", "none", "sum", "stages completed by the UNDO loophole"),
+    ("stats/deaths", "games", "down", "sum", "games lost"),
+    ("stats/overflow", "entities", "down", "sum", "enemies and transmissions without a free slot"),
+    *((f"programs/{name.replace('+', '_plus').replace('-', '_')}", "uses", "none", "sum", f"uses of {name.upper()}")
+      for name in _PROGRAMS),
+)  # fmt: skip
+
 ENTRIES = (
     EnvEntry(
         "hackmatrix",
@@ -64,6 +83,8 @@ ENTRIES = (
             "reward": tuple((name, float, opt(weight, *words)) for name, weight, *words in _WEIGHTS),
             "starts": _STARTS,
         }),
+        metrics=_METRICS,
+        groups=MappingProxyType({"programs": "How often each program was used."}),
         masked=True,
         steady_terms=("step_penalty",),
         features=lambda cfg: frozenset({"board", "cells"} if cfg.obs == "packed" else {"board"}),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from hmx.config.schema import REWARD_TERMS, EnvConfig, RewardWeights
+from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.hidden import redrawn
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
 from hmx.envs.hackmatrix.rewards import reward_terms
@@ -86,7 +86,7 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         obs_dtype=jnp.uint32 if is_packed else jnp.float32,
         num_actions=NUM_ACTIONS,
         max_steps=cfg.max_steps,
-        reward_terms=REWARD_TERMS,
+        reward_terms=tuple(vars(weights)),
         action_groups=ACTION_GROUPS,
         action_names=ACTION_NAMES,
         state_axis=-1,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hmx.config import fields
-from hmx.config.schema import REWARD_TERMS, Config
+from hmx.config.schema import Config, RewardWeights
 from hmx.records.meta import Resume
 from hmx.reports.doctor.history import WINDOW
 from hmx.reports.doctor.job import HealthSink
@@ -124,7 +124,9 @@ ACTIONS = {"actions/move_frac": 0.7, "actions/siphon_frac": 0.1, "actions/progra
 
 def breakdown(update: int, terms: dict[str, float], more: float = 0.0) -> Record:
     """HackMatrix's 15 terms, all 0 but `terms`, its action shares, and their sum as the mean reward; `more` is off."""
-    paid = {f"reward/{name}": 0.0 for name in REWARD_TERMS} | {f"reward/{name}": x for name, x in terms.items()}
+    paid = {f"reward/{name}": 0.0 for name in vars(RewardWeights())} | {
+        f"reward/{name}": x for name, x in terms.items()
+    }
     return {**GAME, **paid, **ACTIONS, "train/mean_reward": math.fsum(paid.values()) + more}
 
 
@@ -147,7 +149,7 @@ def test_the_breakdown_of_hackmatrix_keeps_its_three_invariants(
     change: Callable[[int], Record], values: dict[str, Any], found: str | None
 ) -> None:
     """15 terms sum to the mean reward, three shares of actions to 1, and every step pays -0.01 or its weight."""
-    assert len(REWARD_TERMS) == 15
+    assert len(vars(RewardWeights())) == 15
     invariants = {"reward-sum", "action-shares", "step-reward"}
     assert invariants & set(names(check(change, {**MATRIX, **values}))) == ({found} if found else set())
 
