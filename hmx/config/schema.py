@@ -4,6 +4,7 @@ The entries of environments declare the options that only these environments rea
 """
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ ENTRIES: tuple[Any, ...] = (
 """What each environment of hmx says of itself, as a `hmx.registry.entry.EnvEntry`."""
 
 ENV_IDS: tuple[str, ...] = tuple(entry.id for entry in ENTRIES if "/" not in entry.id)
+_LIMITS = {re.split("[-/]", entry.id)[0]: entry.limit for entry in ENTRIES if entry.limit}
 
 
 def declared(section: str) -> Any:
@@ -142,7 +144,8 @@ class EnvConfig(declared("env")):  # type: ignore[misc]
     )  # fmt: skip
     max_steps: int = opt(
         1000,
-        "steps after which an episode is truncated; 0 for never; at most 200 in pendulum, 500 in cartpole, 100 in smax",
+        "steps after which an episode is truncated; 0 for never; at most "
+        + ", ".join(f"{limit} in {name}" for name, limit in _LIMITS.items()),
         "steps",
         ge=0,
     )

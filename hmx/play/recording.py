@@ -11,13 +11,13 @@ from typing import Any
 
 from hmx.config.files import words
 from hmx.config.textfile import quoted
+from hmx.envs.pictures import board
 from hmx.errors import HmxError, counted
 from hmx.play.frames import Frame
 from hmx.records.atomic import write_bytes
 from hmx.render import svg
 from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape
 from hmx.render.html import page, shapes_svg
-from hmx.reports.score_buffer.pictures import board
 
 _WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
 _BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"

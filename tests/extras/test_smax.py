@@ -27,6 +27,7 @@ from hmx.config.schema import (
     RunConfig,
     ScoreConfig,
 )
+from hmx.envs.pictures import picture
 from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.suites.entries import SCENARIOS
 from hmx.envs.suites.smax import make_smax
@@ -36,7 +37,6 @@ from hmx.records.layout import find_run
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
 from hmx.reports.score_buffer.job import dry_run, score_buffer
-from hmx.reports.score_buffer.pictures import picture
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore

@@ -9,6 +9,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from hmx.config.textfile import quoted
+from hmx.envs.pictures import picture
 from hmx.errors import counted
 from hmx.records.curves import RETURN, SPEED
 from hmx.records.metrics_table import METRICS
@@ -35,7 +36,6 @@ from hmx.reports.doctor import document as health
 from hmx.reports.report import figures
 from hmx.reports.report.answers import LEARNED, WRONG, answers
 from hmx.reports.report.findings import PlayedEpisode, ResumeMark, RunFacts, RunFindings, Setting
-from hmx.reports.score_buffer.pictures import picture
 from hmx.reports.summaries import TRAINED, policies, undone
 
 _READING = (

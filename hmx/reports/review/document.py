@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hmx.envs.pictures import picture
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Row, Table
 from hmx.render.quantities import number
 from hmx.reports.review.findings import GameReview, KeyDecision, ReviewedAction, ReviewFindings
-from hmx.reports.score_buffer.pictures import picture
 from hmx.stats.intervals import Interval
 
 

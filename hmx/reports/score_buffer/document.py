@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from operator import attrgetter
 
+from hmx.envs.pictures import picture
 from hmx.errors import counted
 from hmx.render.blocks import (
     Aside,
@@ -23,7 +24,6 @@ from hmx.render.blocks import (
 from hmx.render.numbers import numbers, shown, table_of, texts
 from hmx.render.quantities import count, duration, number, percent, short
 from hmx.reports.score_buffer.findings import ScoreFindings, ScorePlan, TopPosition, TriedAction, gap_text, sentences
-from hmx.reports.score_buffer.pictures import picture
 from hmx.stats.ranks import Correlation, ranks
 
 _UNITS = {"w1": "reward", "dmean": "reward", "tv": "share", "js": "nats", "tv_bins": "share", "js_bins": "nats"}

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 from scored_findings import SIZE, STATES, UNKNOWN, made
 
+from hmx.envs.pictures import battle, board, picture
 from hmx.records.plain import plain_object
 from hmx.render.blocks import Paragraph
 from hmx.render.csv import csv_text
@@ -24,7 +25,6 @@ from hmx.render.markdown import markdown
 from hmx.render.terminal import print_document
 from hmx.reports.score_buffer.document import document, table
 from hmx.reports.score_buffer.findings import Noise, ScoreFindings
-from hmx.reports.score_buffer.pictures import battle, board, picture
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 

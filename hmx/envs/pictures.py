@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from hmx.envs.hackmatrix.rules.position import Position, block_name, visible
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
-from hmx.records.plain import JsonValue
 from hmx.render.blocks import Picture, Shape
 from hmx.render.quantities import number
 
@@ -34,14 +33,11 @@ class Unit(TypedDict):
     y: float
 
 
-def picture(state: Mapping[str, JsonValue]) -> Picture:
+def picture(state: Mapping[str, object]) -> Picture:
     """Draw a position; a state that cannot be drawn is shown as text."""
-    if "position" in state:
-        return board(cast(Position, state["position"]))
-    if "map" in state:
-        return lake(cast("Sequence[str]", state["map"]))
-    if "battle" in state:
-        return battle(cast("Sequence[Unit]", state["battle"]))
+    for key, draw in (("position", board), ("map", lake), ("battle", battle)):
+        if key in state:
+            return draw(cast(Any, state[key]))
     if "text" in state:
         return Picture("the position", str(state["text"]))
     rows = cast("Sequence[Sequence[float]]", state["observation"])
