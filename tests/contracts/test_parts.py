@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,21 @@ MUTABLE = {
     "hmx/registry/user_code.py": "what this process may run: trusted files, loaded modules, functions from Python",
 }
 """Modules outside `cli` whose state changes while they are used, and why."""
+
+GAMES = {
+    "hmx/config/presets/__init__.py": "what the defaults are for",
+    "hmx/config/schema.py": "the places of entries, the default environment, and help texts",
+    "hmx/console/panel.py": "the stage in the panel of a run",
+    "hmx/console/progress.py": "the stage in the lines of a run",
+    "hmx/jobs/evaluate.py": "the stages of an evaluation, whose names are public",
+    "hmx/jobs/evaluation.py": "the stages of an evaluation, whose names are public",
+    "hmx/jobs/requests.py": "an example in a help text",
+    "hmx/reports/report/document.py": "the stages of a run",
+    "hmx/reports/report/figures.py": "the stages of a run",
+    "hmx/reports/review/job.py": "reviews of saved games, which are of one game",
+    "hmx/reports/summaries.py": "the stages of an evaluation",
+}
+"""Modules outside environments that know a game, and what of it; remove a module when it no longer does."""
 
 MOST_WHOLE_CONFIGURATIONS = 51
 """Functions that take a whole `Config`, without the answers of entries; lower it when there are fewer."""
@@ -78,6 +94,28 @@ def comparing_environments(modules: Modules) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Compare) and not module.startswith("hmx/envs/")
         if any(isinstance(part, ast.Constant) and part.value in ENV_IDS for part in (node.left, *node.comparators))
+    }
+
+
+GAME = re.compile(
+    r"hackmatrix|undo_|siphon|stages_completed|(highest|undo)_stage|stage_(mean|median|max|counts)"
+    r"|corridor|\bslip\b|recall_delay|smax|world_state",
+    re.IGNORECASE,
+)
+"""Names of environments, their options and their metrics."""
+
+
+def knowing_games(modules: Modules) -> set[str]:
+    """Return the modules of rooms that serve all environments with a name or a text, but no docstring, of one game."""
+    rooms = ("hmx/config/", "hmx/records/", "hmx/jobs/", "hmx/console/", "hmx/reports/")
+    return {
+        module
+        for module, tree in modules.items()
+        if module.startswith(rooms)
+        for node in ast.walk(tree)
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for part in ast.iter_child_nodes(node)
+        if GAME.search(" ".join(str(getattr(part, name, "")) for name in ("value", "attr", "id", "arg", "module")))
     }
 
 
@@ -184,6 +222,17 @@ def test_environment_is_asked_and_not_compared(modules: Modules) -> None:
 def test_a_compared_environment_is_found(source: str) -> None:
     assert comparing_environments(planted(source)) == {"hmx/reports/planted.py"}
     assert comparing_environments(planted(source, "hmx/envs/hackmatrix/planted.py")) == set()
+
+
+def test_rooms_that_serve_all_environments_know_no_game(modules: Modules) -> None:
+    assert knowing_games(modules) == GAMES.keys()
+
+
+@pytest.mark.parametrize("source", ["wins = row.undo_stages", "play(slip=0.1)", "'stats/highest_stage' in means"])
+def test_a_fact_of_a_game_is_found(source: str) -> None:
+    assert knowing_games(planted(source)) == {"hmx/reports/planted.py"}
+    assert knowing_games(planted(source, "hmx/envs/small/planted.py")) == set()
+    assert knowing_games(planted(f'"""Say: {source}."""')) == set()
 
 
 def test_few_functions_take_the_whole_configuration(modules: Modules) -> None:
