@@ -93,7 +93,7 @@ def config() -> str:
         meaning = (getattr(owner, "__doc__", "") or "").strip().partition("\n")[0]
         fields = [field for field in FIELDS.values() if field.section == section]
         if all(field.envs for field in fields):
-            meaning += f" Only {', '.join(fields[0].envs)} reads them."
+            meaning += f" Only {', '.join(fields[0].envs)} reads this section."
         lines += ["", f"## {section}", "", meaning, ""]
         lines += ["| key | default | meaning | values | unit |", "|---|---|---|---|---|"]
         for field in fields:
