@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ from hmx.cli.options import SIZE_OPTIONS, Preset, Sets, Typed, ask, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
-from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL, opt
+from hmx.config.option import CONFIG_PANEL
 from hmx.errors import ExitCode, HmxError
 from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.reports.compute_config.request import SizesRequest
@@ -38,20 +37,10 @@ ConfigFile = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class AnswerOptions:
-    """What to answer."""
-
-    sweep: str | None = opt(None, "compare several values of one input", metavar="INPUT=N,...", panel="Questions")
-    full: bool = opt(False, "show every value", panel=OUTPUT_PANEL)
-    explain: bool = opt(False, "show every value and how it is computed", panel=OUTPUT_PANEL)
-
-
 @with_options((*SIZE_OPTIONS, *_INPUTS.values()), default="that of the configuration")
 def compute_config(
     typed: Typed,
     request: SizesRequest,
-    answer: AnswerOptions,
     run: Run = None,
     target_in_full: TargetInFull = None,
     preset: Preset = None,
@@ -82,19 +71,19 @@ def compute_config(
             message = "--forward-target and --forward-pass-minibatch-target-size are the same input"
             raise HmxError(message, "leave one out")
         given["forward_pass_minibatch_target_size"] = typed_number(target_in_full)
-    not_swept = {"--full": answer.full, "--explain": answer.explain}
+    not_swept = {"--full": request.full, "--explain": request.explain}
     for name, chosen in not_swept.items():
-        if chosen and answer.sweep is not None:
+        if chosen and request.sweep is not None:
             raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
     trained = {key: value for key, value in typed.items() if key not in _INPUTS}
-    named = [*given, *([] if answer.sweep is None else [swept_input(answer.sweep)])]
+    named = [*given, *([] if request.sweep is None else [swept_input(request.sweep)])]
     source = read_source(preset, config, run, sets or (), trained, named)
-    if answer.sweep is not None:
-        found = sweep_sizes(source, given, answer.sweep, request)
+    if request.sweep is not None:
+        found = sweep_sizes(source, given, request.sweep, request)
         write_outputs(found, sweep_document(found), sweep_table(found), outputs)
     else:
         found_sizes = compute_sizes(source, given, request)
-        _write(found_sizes, outputs, answer.full, answer.explain)
+        _write(found_sizes, outputs, request.full, request.explain)
 
 
 def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 from hmx.cli.boundary import print_json, say
-from hmx.cli.options import Json, RunArgument, ask, with_options
-from hmx.config.option import OUTPUT_PANEL
+from hmx.cli.options import Json, RunArgument, with_options
 from hmx.jobs.requests import PolicyRequest
 
 
@@ -15,10 +11,6 @@ from hmx.jobs.requests import PolicyRequest
 def export(
     run: RunArgument,
     request: PolicyRequest,
-    output: Annotated[
-        Path | None,
-        ask("--output", "FILE", "File to write (default: policy.FORMAT in the reports of the run).", OUTPUT_PANEL),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Export the policy of a run, to use it without hmx.
@@ -35,7 +27,7 @@ def export(
     from hmx.jobs.export_policy import export_policy
     from hmx.render.quantities import data_size
 
-    done = export_policy(run, request, output)
+    done = export_policy(run, request)
     for warning in done.warnings:
         say("warning", warning)
     if json:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from hmx.cli.boundary import say
 from hmx.cli.options import ask, with_options
-from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, ScenarioFile, leaving_by_ctrl_c, saying_at_end
+from hmx.cli.watch import COMPILING, GAME_PANEL, GameOptions, leaving_by_ctrl_c, saying_at_end
 from hmx.config.option import opt
 from hmx.console.progress import status
 
@@ -25,7 +25,6 @@ class PlayOptions(GameOptions):
 @with_options()
 def play(
     options: PlayOptions,
-    scenario: ScenarioFile = None,
     games: Annotated[
         Path, ask("--games", "FOLDER", "Folder in which every game is saved for hmx review.", GAME_PANEL)
     ] = Path("games"),
@@ -50,7 +49,7 @@ def play(
     keyboard = Keyboard()
     with status(COMPILING):
         warnings: list[str] = []
-        game, advise = open_game(**vars(options), scenario=scenario, warn=warnings.append)
+        game, advise = open_game(**vars(options), warn=warnings.append)
     paths: list[Path] = []
     try:
         with leaving_by_ctrl_c(), saying_at_end(warnings):

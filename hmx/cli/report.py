@@ -13,7 +13,7 @@ from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.render.blocks import opening
-from hmx.reports.report.request import ReportOptions, ReportRequest
+from hmx.reports.report.request import ReportRequest
 
 if TYPE_CHECKING:
     from hmx.reports.report.findings import RunFindings
@@ -26,7 +26,7 @@ Runs = Annotated[list[Path], argument("RUN", "One run or several: names below ru
 @with_options()
 def report(
     runs: Runs,
-    options: ReportOptions,
+    request: ReportRequest,
     outputs: Outputs,
     force: Annotated[bool, switch("--force", "Replace files that exist.", OUTPUT_PANEL)] = False,
     quiet: Quiet = False,
@@ -44,14 +44,13 @@ def report(
     """
     from hmx.console.progress import progress
 
-    request = ReportRequest(**vars(options), runs=tuple(map(str, runs)))
     _check(outputs, force)
     outputs.check()
     with progress(quiet or outputs.json) as shown:
         from hmx.reports.report.document import document, values
         from hmx.reports.report.job import run_report
 
-        findings = run_report(request, shown)
+        findings = run_report(replace(request, runs=tuple(map(str, runs))), shown)
     whole = document(findings)
     if not outputs.printed and not outputs.files:
         from hmx.render.terminal import print_document

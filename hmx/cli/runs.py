@@ -9,10 +9,9 @@ from typing import Annotated
 
 import typer
 
-from hmx.cli import completion
 from hmx.cli.boundary import print_json, say
 from hmx.cli.commands import Command, CommandGroup
-from hmx.cli.options import Json, RunArgument, argument, ask, switch, with_options
+from hmx.cli.options import Json, RunArgument, argument, switch, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.config.textfile import quoted
@@ -73,6 +72,8 @@ class TailOptions:
     """Which records to show."""
 
     lines: int = opt(10, "number of records", ge=0, le=100_000, panel="Options")
+    follow: bool = opt(False, "also show new records until the run ends", panel=OUTPUT_PANEL)
+    metric: tuple[str, ...] = opt((), "metric to show (repeatable)", metavar="METRIC", panel="Options")
 
 
 @app.command(cls=Command)
@@ -80,10 +81,6 @@ class TailOptions:
 def tail(
     options: TailOptions,
     run: RunArgument,
-    follow: Annotated[bool, switch("--follow", "Also show new records until the run ends.", OUTPUT_PANEL)] = False,
-    metric: Annotated[
-        list[str] | None, ask("--metric", "NAME", "Metric to show (repeatable).", autocompletion=completion.metrics)
-    ] = None,
     json: Json = False,
 ) -> None:
     """Show the last records of a run, one line per update and seed.
@@ -97,10 +94,10 @@ def tail(
     from hmx.jobs.runs import tail as job
     from hmx.reports.summaries import record_head, record_line
 
-    names: tuple[str, ...] | None = tuple(metric) if metric else None
-    _check_metrics(metric or (), {name for record in job(run, 100) for name in record} if metric else ())
+    names = options.metric
+    _check_metrics(names, {name for record in job(run, 100) for name in record} if names else ())
     headed = False
-    for record in job(run, options.lines, follow):
+    for record in job(run, options.lines, options.follow):
         if json:
             print_json(record)
         else:
@@ -172,15 +169,6 @@ def rm(
 def export(
     run: RunArgument,
     request: ExportRequest,
-    output: Annotated[
-        Path | None,
-        ask(
-            "--output",
-            "FILE",
-            "File, or folder of event files, to write; - prints CSV (default: in the run folder).",
-            OUTPUT_PANEL,
-        ),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Export the metrics of a run as CSV or TensorBoard event files.
@@ -193,12 +181,12 @@ def export(
     """
     from hmx.jobs.export_metrics import STDOUT, export_metrics
 
-    if json and output == STDOUT:
+    if json and request.output == STDOUT:
         raise HmxError("cannot print --json and --output - at the same time", "name a file with --output")
-    done = export_metrics(run, request, output)
+    done = export_metrics(run, request)
     if json:
         print_json(done.to_json())
-    elif output != STDOUT:
+    elif request.output != STDOUT:
         say("wrote", f"{done.output}: {counted(done.records, 'record')}, {counted(len(done.columns), 'column')}")
 
 

@@ -30,10 +30,6 @@ COMPILING = "compiling the game; the next start is faster"
 
 GAME_PANEL = "Game"
 
-ScenarioFile = Annotated[
-    Path | None, ask("--scenario", "FILE", "Start from the position in a JSON file (docs/hackmatrix.md).", GAME_PANEL)
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class GameOptions:
@@ -42,6 +38,9 @@ class GameOptions:
     seed: int = opt(0, "seed of the game", ge=0, le=MAX_SEED, panel=GAME_PANEL)
     search: int | None = search_option(GAME_PANEL)
     checkpoint: int | None = checkpoint_option(GAME_PANEL)
+    scenario: Path | None = opt(
+        None, "start from the position in a JSON file (docs/hackmatrix.md)", metavar="FILE", panel=GAME_PANEL
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +58,9 @@ class ShowOptions:
 
     delay: float = opt(0.4, "pause between steps in a terminal", "seconds", ge=0, metavar="SECONDS", panel=OUTPUT_PANEL)
     step: bool = opt(False, "wait for Enter before every step", panel=OUTPUT_PANEL)
+    save: Path | None = opt(
+        None, "save the episodes as an animation instead: .gif, .svg or .html", metavar="FILE", panel=OUTPUT_PANEL
+    )
     force: bool = opt(False, "with --save: replace an existing file", panel=OUTPUT_PANEL)
 
 
@@ -84,11 +86,6 @@ def watch(
         ),
     ] = None,
     sets: Sets = None,
-    scenario: ScenarioFile = None,
-    save: Annotated[
-        Path | None,
-        ask("--save", "FILE", "Save the episodes as an animation instead: .gif, .svg or .html.", OUTPUT_PANEL),
-    ] = None,
     json: Json = False,
 ) -> None:
     """Watch an agent play in the terminal, or save what it plays as an animation.
@@ -110,6 +107,7 @@ def watch(
         from hmx.play.watch import show
         from hmx.play.watch import watch as frames_of
 
+    save = shown.save
     if save is not None:
         check_target(save, shown.force)
     title = "random play" if options.random else str(run)
@@ -120,9 +118,7 @@ def watch(
     warnings: list[str] = []
     in_terminal = save is None and not json
     pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
-    begin = partial(
-        frames_of, run, **vars(options), env=chosen, scenario=scenario, pictures=pictures, warn=warnings.append
-    )
+    begin = partial(frames_of, run, **vars(options), env=chosen, pictures=pictures, warn=warnings.append)
     if save is not None:
         with status(COMPILING):
             frames = list(begin())

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from hmx.config.fields import Field
@@ -157,8 +158,8 @@ def _fit(field: Field, value: Any) -> Any:
         if any(0xD800 <= ord(c) <= 0xDFFF for c in value):
             raise BadValue("has bytes that are not UTF-8", field.default or "a-name")
         return value
-    if field.kind == "tuple[str, ...]":
-        return tuple(value)
+    if field.kind in ("tuple[str, ...]", "Path"):
+        return tuple(value) if field.repeatable else Path(value)
     if field.kind == "int":
         return _whole(field, value)
     if field.kind == "float":

@@ -40,7 +40,7 @@ class MetricsExport(JsonResult):
     columns: tuple[str, ...]
 
 
-def export_metrics(run: str | Path, request: ExportRequest, output: Path | None = None) -> MetricsExport:
+def export_metrics(run: str | Path, request: ExportRequest) -> MetricsExport:
     """Write the records of a run to a file, or to a folder of event files.
 
     CSV has a row per update and seed, and a column for every metric of the run. A metric without data is empty, and one
@@ -52,7 +52,7 @@ def export_metrics(run: str | Path, request: ExportRequest, output: Path | None 
             one without records, or a damaged one (3).
     """
     paths = find_run(run)
-    place = _place(paths, request, output)
+    place = _place(paths, request)
     columns, seeds, count = _survey(paths)
     found = MetricsExport(run=paths.folder, output=place, records=count, columns=columns)
     if request.to == "tensorboard":
@@ -68,12 +68,12 @@ def export_metrics(run: str | Path, request: ExportRequest, output: Path | None 
     return found
 
 
-def _place(paths: RunPaths, request: ExportRequest, output: Path | None) -> Path:
+def _place(paths: RunPaths, request: ExportRequest) -> Path:
     """Return the output path; refuse one that exists."""
     default = paths.events if request.to == "tensorboard" else paths.reports / f"metrics.{request.to}"
-    if output is None:
+    if request.output is None:
         check_own(default if request.to == "tensorboard" else paths.reports, "--output")
-    place = default if output is None else output
+    place = default if request.output is None else request.output
     if place == STDOUT and request.to != "csv":
         raise HmxError(f"cannot print {request.to}: only CSV can be printed", "--to csv, or name a file with --output")
     with writing("the output", place):

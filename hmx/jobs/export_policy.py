@@ -48,7 +48,7 @@ class PolicyExport(JsonResult):
     warnings: tuple[str, ...]
 
 
-def export_policy(run: str | Path, request: PolicyRequest, output: Path | None = None) -> PolicyExport:
+def export_policy(run: str | Path, request: PolicyRequest) -> PolicyExport:
     """Write the policy of a run, or of a path of checkpoints, by default to `policy.FORMAT` among its reports.
 
     `contract.json` beside it describes the policy.
@@ -59,9 +59,9 @@ def export_policy(run: str | Path, request: PolicyRequest, output: Path | None =
             so nothing is written (4).
     """
     source = Run.find(run)
-    if output is None and source.paths:
+    if request.output is None and source.paths:
         check_own(source.paths.reports, "--output")
-    place = output or source.folder / (REPORTS if source.paths else "") / f"policy.{request.to}"
+    place = request.output or source.folder / (REPORTS if source.paths else "") / f"policy.{request.to}"
     contract_place = place.with_name(CONTRACT)
     if place == contract_place:
         raise HmxError(f"cannot write {place}: the description of the policy has this name", "--output another name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 from hmx.config.option import OUTPUT_PANEL, RUN_PANEL, checkpoint_option, opt
@@ -37,17 +38,24 @@ class ListRequest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRequest:
-    """The format of the records, and whether an existing file is replaced."""
+    """The format of the records, and where they go; without an `output`, into the run folder."""
 
     to: Literal["csv", "tensorboard"] = opt("csv", "format", panel=OUTPUT_PANEL)
     force: bool = opt(False, "replace an existing output", panel=OUTPUT_PANEL)
+    output: Path | None = opt(
+        None, "file, or folder of event files, to write; - prints CSV (default: in the run folder)", metavar="FILE",
+        panel=OUTPUT_PANEL,
+    )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PolicyRequest:
-    """The format of a policy, and the agent and checkpoint to export."""
+    """The format of a policy, the agent and checkpoint to export, and where it goes."""
 
     to: Literal["safetensors", "stablehlo", "onnx"] = opt("safetensors", "format", panel=OUTPUT_PANEL)
     checkpoint: int | None = checkpoint_option("Policy")
     agent: int = opt(0, "index of the agent (seed) to export", ge=0, panel="Policy")
     force: bool = opt(False, "replace an existing file", panel=OUTPUT_PANEL)
+    output: Path | None = opt(
+        None, "file to write (default: policy.FORMAT in the reports of the run)", metavar="FILE", panel=OUTPUT_PANEL
+    )

@@ -60,7 +60,7 @@ def test_resumed_run_drops_repeated_records(tmp_path: Path) -> None:
 
 def test_compare_of_event_files_equals_compare_of_the_run(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
-    export_metrics(run, ExportRequest(to="tensorboard"), tmp_path / "events")
+    export_metrics(run, ExportRequest(to="tensorboard", output=tmp_path / "events"))
     findings = compare(CompareRequest(sides=(str(run), str(tmp_path / "events")), samples=50))
     (task,) = findings.tasks
     ours, theirs = ([seed.value for seed in side.seeds] for side in task.sides)

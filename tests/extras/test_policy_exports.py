@@ -68,7 +68,7 @@ def test_the_example_of_the_documentation_loads_the_policy(
     run: Path, heading: str, to: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs(to)
-    export_policy(run, PolicyRequest(to=to), run.parent / f"policy.{to}")
+    export_policy(run, PolicyRequest(to=to, output=run.parent / f"policy.{to}"))
     monkeypatch.chdir(run.parent)
     names: dict[str, Any] = {}
     code = example(heading, 0)
@@ -87,7 +87,7 @@ def test_the_documentation_shows_the_loaders_of_the_examples() -> None:
 
 def test_the_examples_that_use_the_loaders_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("onnx")
-    export_policy(run, PolicyRequest(to="onnx"), run.parent / "policy.onnx")
+    export_policy(run, PolicyRequest(to="onnx", output=run.parent / "policy.onnx"))
     monkeypatch.chdir(run.parent)
     monkeypatch.syspath_prepend(ROOT / "examples")
     names: dict[str, Any] = {}

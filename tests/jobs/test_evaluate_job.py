@@ -18,7 +18,7 @@ from hmx.jobs import evaluate as jobs
 from hmx.jobs.evaluate import counted_weights, evaluate, make_player, side_by_side, summarise, unlike
 from hmx.records.paths import RunPaths
 from hmx.reports.report.episodes import play_episodes
-from hmx.reports.report.request import ReportOptions
+from hmx.reports.report.request import ReportRequest
 from hmx.reports.summaries import composition, earned, undone
 
 MakeConfig = Callable[..., Config]
@@ -191,7 +191,7 @@ def test_run_trained_with_search_is_evaluated_with_search(tmp_path: Path, monkey
     assert result.policies[1] == done.evaluation[1]
     calls: list[tuple[Any, ...]] = []
     shown = play_episodes(
-        RunPaths(tmp_path, "searched"), ReportOptions(), done.evaluation, lambda *call: calls.append(call)
+        RunPaths(tmp_path, "searched"), ReportRequest(), done.evaluation, lambda *call: calls.append(call)
     )
     assert np.mean(shown.returns) == pytest.approx(done.evaluation[1].return_mean, abs=1e-6)
     best, median, worst = (episode.total for episode in shown.shown)

@@ -51,10 +51,10 @@ def test_existing_output_is_replaced_only_with_force(run: Path, capsys: pytest.C
     place = run / "mine.csv"
     place.write_text("mine")
     with pytest.raises(HmxError, match="it already exists") as caught:
-        export_metrics(run, ExportRequest(), place)
+        export_metrics(run, ExportRequest(output=place))
     assert caught.value.exit_code == ExitCode.USAGE and place.read_text() == "mine"
-    export_metrics(run, ExportRequest(force=True), place)
-    export_metrics(run, ExportRequest(), STDOUT)
+    export_metrics(run, ExportRequest(force=True, output=place))
+    export_metrics(run, ExportRequest(output=STDOUT))
     assert capsys.readouterr().out == place.read_text() != "mine"
     assert sorted(path.name for path in run.iterdir() if "mine" in path.name) == ["mine.csv"]
 

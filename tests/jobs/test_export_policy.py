@@ -231,7 +231,7 @@ def test_export_writes_the_policy_and_its_contract(run: Path, tmp_path: Path) ->
     assert read["origin"]["run"] == "corridor" and read["origin"]["update"] == 4
     assert [port["name"] for port in read["outputs"]] == list(done.outputs) == ["action", "probs", "value"]
     assert read["outputs"][0]["names"] == ["left", "right"]
-    again = export_policy(run, PolicyRequest(), tmp_path / "policy.safetensors")
+    again = export_policy(run, PolicyRequest(output=tmp_path / "policy.safetensors"))
     assert again.contract.read_text() == done.contract.read_text()
     assert done.agreement.largest_difference < 1e-6 and done.agreement.inputs == 1000
 
@@ -254,22 +254,24 @@ def test_the_contract_of_another_policy_is_replaced_only_with_force(run: Path) -
     export_policy(run, PolicyRequest(checkpoint=2))
     kept = (run / "reports" / contracts.CONTRACT).read_text()
     with pytest.raises(HmxError, match="it describes another policy") as caught:
-        export_policy(run, PolicyRequest(), run / "reports" / "newest.safetensors")
+        export_policy(run, PolicyRequest(output=run / "reports" / "newest.safetensors"))
     assert caught.value.exit_code == ExitCode.USAGE and not (run / "reports" / "newest.safetensors").exists()
     assert (run / "reports" / contracts.CONTRACT).read_text() == kept
-    export_policy(run, PolicyRequest(force=True), run / "reports" / "newest.safetensors")
+    export_policy(run, PolicyRequest(force=True, output=run / "reports" / "newest.safetensors"))
     assert json.loads((run / "reports" / contracts.CONTRACT).read_text())["origin"]["update"] == 4
 
 
 def test_a_policy_cannot_have_the_name_of_its_contract(run: Path) -> None:
     with pytest.raises(HmxError, match=r"contract\.json: the description of the policy has this name"):
-        export_policy(run, PolicyRequest(), run / contracts.CONTRACT)
+        export_policy(run, PolicyRequest(output=run / contracts.CONTRACT))
 
 
 def test_an_exported_policy_has_the_hash_of_its_run(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "exported"
     folder.mkdir()
     (folder / "run.toml").write_bytes((run / "run.toml").read_bytes())
-    of_run = json.loads(export_policy(run, PolicyRequest(), folder / "policy.safetensors").contract.read_text())
-    of_policy = json.loads(export_policy(folder, PolicyRequest(), tmp_path / "again.safetensors").contract.read_text())
+    of_run = json.loads(export_policy(run, PolicyRequest(output=folder / "policy.safetensors")).contract.read_text())
+    of_policy = json.loads(
+        export_policy(folder, PolicyRequest(output=tmp_path / "again.safetensors")).contract.read_text()
+    )
     assert of_policy["origin"]["weights_sha256"] == of_run["origin"]["weights_sha256"]

@@ -145,7 +145,7 @@ def test_run_is_complete_without_the_reference_run(
     report = grad_report(result.run, REQUEST).reports[0]
     assert report.coefs["kl"] == 0.3 and report.whole.components["kl"].norm > 0.0
     assert not any("no KL term" in note for note in report.notes)
-    assert export_policy(result.run, PolicyRequest(to="safetensors"), tmp_path / "policy").update == 6
+    assert export_policy(result.run, PolicyRequest(to="safetensors", output=tmp_path / "policy")).update == 6
 
 
 def test_missing_damaged_or_foreign_reference_is_refused(make_config: MakeConfig) -> None:

@@ -37,7 +37,7 @@ def policy(run, tmp_path):
     folder = tmp_path / "policy"
     folder.mkdir()
     shutil.copy(run / "run.toml", folder)
-    export_policy(run, PolicyRequest(), folder / WEIGHTS)
+    export_policy(run, PolicyRequest(output=folder / WEIGHTS))
     return folder
 
 
@@ -58,7 +58,7 @@ def test_evaluation_takes_the_path_of_a_checkpoint(run, tmp_path):
 def test_file_contains_the_configuration_without_the_runs_folder(run, tmp_path, monkeypatch):
     elsewhere = Run.find(run, run.parent).changed({"run.root": "/home/ada/runs"})
     monkeypatch.setattr(Run, "find", lambda *_: elsewhere)
-    export_policy(run, PolicyRequest(), tmp_path / WEIGHTS)
+    export_policy(run, PolicyRequest(output=tmp_path / WEIGHTS))
     with safe_open(tmp_path / WEIGHTS, "numpy") as file:
         config = json.loads(file.metadata()["config"])
     assert config["env"]["id"] == "corridor" and "root" not in config["run"]

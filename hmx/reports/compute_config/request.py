@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hmx.config.option import opt
+from hmx.config.option import OUTPUT_PANEL, opt
 
 _PANEL = "Questions"
 
@@ -18,6 +18,9 @@ class SizesRequest:
         "", "memory of the device, such as 80GB or 80GiB, to check that the run fits", metavar="SIZE", panel=_PANEL
     )
     parameters: int = opt(1_000_000, "parameters of the network, if none is configured", ge=1, panel=_PANEL)
+    sweep: str | None = opt(None, "compare several values of one input", metavar="INPUT=N,...", panel=_PANEL)
+    full: bool = opt(False, "show every value", panel=OUTPUT_PANEL)
+    explain: bool = opt(False, "show every value and how it is computed", panel=OUTPUT_PANEL)
 
     @property
     def speeds(self) -> tuple[float, ...]:

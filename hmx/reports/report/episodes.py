@@ -19,7 +19,7 @@ from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonValue
 from hmx.reports.report.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
-from hmx.reports.report.request import EPISODES, ReportOptions
+from hmx.reports.report.request import EPISODES, ReportRequest
 from hmx.runs.compilation import enable_cache
 from hmx.runs.loop import eval_keys
 from hmx.runs.restoring import Run
@@ -63,7 +63,7 @@ class _Plan(NamedTuple):
 
 
 def play_episodes(
-    paths: RunPaths, options: ReportOptions, evaluation: Sequence[PolicyStats], progress: Progress
+    paths: RunPaths, request: ReportRequest, evaluation: Sequence[PolicyStats], progress: Progress
 ) -> PlayedEpisodes:
     """Play episodes with the first agent of the newest intact checkpoint.
 
@@ -73,7 +73,7 @@ def play_episodes(
     enable_cache()
     session = run.open()
     restored = run.agent(session)
-    plan = _plan(session, options, evaluation)
+    plan = _plan(session, request, evaluation)
     found, shown = interruptible(lambda: _play(session, restored.state, plan, progress))
     return PlayedEpisodes(
         checkpoint=restored.update, seed=plan.seed, greedy=plan.greedy, played=plan.episodes,
@@ -82,19 +82,19 @@ def play_episodes(
     )  # fmt: skip
 
 
-def _plan(session: Session, options: ReportOptions, evaluation: Sequence[PolicyStats]) -> _Plan:
+def _plan(session: Session, request: ReportRequest, evaluation: Sequence[PolicyStats]) -> _Plan:
     cfg = session.cfg
     row = next((row for row in evaluation if row.policy != RANDOM and row.seed == cfg.run.seed), None)
-    if options == ReportOptions() and row is not None and 0 < row.episodes <= MOST:
+    if request.of_evaluation and row is not None and 0 < row.episodes <= MOST:
         key = eval_keys(cfg.run.seed, 1)
         search = simulations_of(cfg) if row.policy == "search" else None
         num_envs = side_by_side(session, row.episodes, simulations_of(cfg))
         return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search, None)
-    episodes, key = options.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(options.seed), _STREAM)
+    episodes, key = request.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(request.seed), _STREAM)
     num_envs, longest = episodes, min(session.env.spec.max_steps or LONGEST, LONGEST)
     if session.env.spec.simulator is not None:
         num_envs, longest = cfg.env.num_envs, 0
-    return _Plan(None, options.greedy, options.seed, key, num_envs, episodes, simulations_of(cfg), longest or None)
+    return _Plan(None, request.greedy, request.seed, key, num_envs, episodes, simulations_of(cfg), longest or None)
 
 
 def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:

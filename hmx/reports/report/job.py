@@ -34,7 +34,7 @@ from hmx.reports.doctor.job import HealthFindings, doctor
 from hmx.reports.repeats import TRACED, marked
 from hmx.reports.report import branches
 from hmx.reports.report.findings import ConfigGroup, ResumeMark, RunFacts, RunFindings, Setting
-from hmx.reports.report.request import ReportOptions, ReportRequest
+from hmx.reports.report.request import ReportRequest
 
 _MOST = 200  # characters of a text from a file
 
@@ -61,9 +61,8 @@ def _with_episodes(
         return run
     from hmx.reports.report.episodes import play_episodes  # needs JAX
 
-    options = ReportOptions(num_episodes=request.num_episodes, seed=request.seed, greedy=request.greedy)
     try:
-        return dataclasses.replace(run, episodes=play_episodes(paths, options, run.evaluation, progress))
+        return dataclasses.replace(run, episodes=play_episodes(paths, request, run.evaluation, progress))
     except HmxError as problem:
         why = quoted(" ".join(problem.message.split()), _MOST)
         return dataclasses.replace(run, warnings=(*run.warnings, f"no episodes were played: {why}"))
