@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pytest
 import typer
@@ -12,6 +13,23 @@ from typer.testing import CliRunner
 from hmx.cli.options import flagged, help_of, with_options
 from hmx.config.fields import FIELDS
 from hmx.config.option import opt
+from hmx.errors import HmxError
+
+
+class Share(NamedTuple):
+    """A value of a type of its own."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.0%}"
+
+
+def read_share(text: str) -> Share:
+    """Read a share such as 10%."""
+    if not text.endswith("%"):
+        raise HmxError(f"--share {text}: expected a share", "--share 10%")
+    return Share(float(text[:-1]) / 100)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +41,10 @@ class Request:
     metric: Literal["w1", "tv"] = opt("w1", "distance of returns")
     force: bool = opt(False, "replace existing results")
     crn: bool = opt(True, "use common random numbers")
+    out: Path | None = opt(None, "folder of the results", metavar="FOLDER")
+    names: tuple[str, ...] = opt((), "name to show (repeatable)", metavar="NAME", flag="--name")
+    share: Share = opt(Share(0.1), "share of the run", metavar="PART", parse=read_share)
+    found: int = 0  # not an option
 
 
 @pytest.fixture
@@ -51,6 +73,11 @@ def test_options_of_every_kind_reach_the_request(run):
     assert run("x", *words)[2] == Request(num_rollouts=10, metric="tv", force=True, crn=False)
 
 
+def test_files_repeatable_options_and_own_types_reach_the_request(run):
+    words = ["--out", "a/b", "--name", "x", "--name", "y,z", "--share", "25%"]
+    assert run("x", *words)[2] == Request(out=Path("a/b"), names=("x", "y,z"), share=Share(0.25))
+
+
 def test_help_shows_flags_values_and_defaults_but_no_types(run):
     code, text, _ = run("--help")
     text = " ".join(text.replace("│", " ").split())
@@ -58,6 +85,9 @@ def test_help_shows_flags_values_and_defaults_but_no_types(run):
     assert "--num-rollouts N Rollouts per action (default: 16)." in text
     assert "--horizon N|auto Steps per rollout." in text
     assert "--metric NAME Distance of returns (w1, tv; default: w1)." in text
+    assert "--out FOLDER Folder of the results." in text
+    assert "--name NAME Name to show (repeatable)." in text
+    assert "--share PART Share of the run (default: 10%)." in text
     assert "--crn --no-crn Use common random numbers." in text
 
 

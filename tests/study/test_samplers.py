@@ -75,6 +75,12 @@ def test_grid_is_tried_point_by_point_and_grows_at_its_end(made) -> None:
     assert [trial.revision for trial in study.trials] == [1, 1, 2]
 
 
+def test_grid_points_that_python_takes_for_equal_are_both_tried(made) -> None:
+    study = made.study([], space=parse_space(["env.my.x=1|true"]), trials=2, sampler="grid")
+    later = dataclasses.replace(study, trials=(made.trial(1),))
+    assert [str(propose(found, next_turn(found), ())["env.my.x"]) for found in (study, later)] == ["1", "True"]
+
+
 def test_synchronous_batch_waits_for_the_first_results_of_earlier_batches(made) -> None:
     trials = [made.trial(1, [1.0]), made.trial(2), made.trial(3), made.trial(4)]
     study = made.study(trials, sampler="tpe", synchronous=True, batch=2)
