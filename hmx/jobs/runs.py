@@ -22,8 +22,8 @@ from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
 from hmx.records.paths import DEFAULT_ROOT, RunPaths
-from hmx.records.plain import JsonResult, JsonValue, plain_object
-from hmx.records.verify import Damage
+from hmx.records.plain import JsonResult
+from hmx.records.verify import VerifyResult
 from hmx.registry.derive import derive
 from hmx.registry.load import load
 
@@ -55,22 +55,6 @@ class ListResult(JsonResult):
 
     root: Path
     runs: tuple[RunRow, ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class VerifyResult(JsonResult):
-    """Whether a run folder is intact."""
-
-    run: Path
-    intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
-    damage: tuple[Damage, ...]
-    notes: tuple[Damage, ...]  # harmless findings, such as a lock that was left behind
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        found = plain_object(self)
-        intact = found.pop("intact")
-        return {"schema": self.schema_number, "whole": not self.damage, "intact_checkpoints": intact, **found}
 
 
 def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> ListResult:
@@ -141,9 +125,7 @@ def tail(run: str | Path, count: int, follow: bool = False) -> Iterator[dict[str
 
 def verify(run: str | Path) -> VerifyResult:
     """Check every known file of a run folder; damage is the result, not an error."""
-    paths = find_run(run)
-    found = records.verify(paths)
-    return VerifyResult(run=paths.folder, intact=found.intact, damage=found.damage, notes=found.notes)
+    return records.verify(find_run(run))
 
 
 def _row(paths: RunPaths) -> RunRow:

@@ -277,37 +277,28 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
     if keep < 1:
         raise ValueError("at least one checkpoint must be kept")
     known = [p for p in listing(folder) if p.is_dir() and not p.is_symlink()]
-    state = {path: _judgement_of(path) for path in known}
-    intact = [path for path in known if state[path].intact]
-    if not intact:
+    scores: dict[Path, float | None] = {}  # of the intact ones
+    spared = []
+    for path in known:
+        try:
+            scores |= _score_if_intact(path, _stamps(path))
+        except (artefact.NewerSchema, files.Unreadable):
+            spared.append(path)
+    if not scores:
         return []
-    scored = [path for path in intact if state[path].score is not None]
-    best = sorted(scored, key=lambda p: (state[p].score or 0.0, int(p.name)), reverse=True)[:keep_best]
-    kept = {*intact[-keep:], *best}
-    newest = int(intact[-1].name)
-    return [p for p in known if p not in kept and int(p.name) < newest and not state[p].spared]
+    intact, scored = list(scores), [path for path, score in scores.items() if score is not None]
+    best = sorted(scored, key=lambda p: (scores[p] or 0.0, int(p.name)), reverse=True)[:keep_best]
+    kept = {*intact[-keep:], *best, *spared}
+    return [p for p in known if p not in kept and int(p.name) < int(intact[-1].name)]
 
 
-class _Judgement(NamedTuple):
-    intact: bool
-    spared: bool = False  # written by a later hmx, or not readable at the moment
-    score: float | None = None
-
-
-def _judgement_of(checkpoint: Path) -> _Judgement:
-    """Check a checkpoint by the content of its files, which is read again only after one of them has changed."""
-    stamps = []
-    for path in sorted(checkpoint.rglob("*")):
-        status = path.lstat()
-        stamps.append((str(path), status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns))
-    try:
-        return _judge(checkpoint, tuple(stamps))
-    except (artefact.NewerSchema, files.Unreadable):
-        return _Judgement(intact=False, spared=True)
+def _stamps(checkpoint: Path) -> tuple[tuple[str | int, ...], ...]:
+    """Return names, sizes and times of the files of a checkpoint, of which one changes with its content."""
+    found = ((str(path), path.lstat()) for path in sorted(checkpoint.rglob("*")))
+    return tuple((path, at.st_ino, at.st_mode, at.st_size, at.st_mtime_ns) for path, at in found)
 
 
 @functools.lru_cache(maxsize=64)
-def _judge(checkpoint: Path, stamps: tuple[tuple[str | int, ...], ...]) -> _Judgement:
-    if _faults(checkpoint, deep=True, run_id=""):
-        return _Judgement(intact=False)
-    return _Judgement(intact=True, score=read_manifest(checkpoint).score)
+def _score_if_intact(checkpoint: Path, stamps: tuple[tuple[str | int, ...], ...]) -> dict[Path, float | None]:
+    """Return the score of a checkpoint whose files are intact; they are read again only after one has changed."""
+    return {} if _faults(checkpoint, deep=True, run_id="") else {checkpoint: read_manifest(checkpoint).score}

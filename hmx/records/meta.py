@@ -28,6 +28,8 @@ SCHEMA = 4
 _ID_BYTES = 8
 STATES = ("running", "finished", "interrupted", "failed")
 _LONGEST = 400  # characters of the changes of an entry
+NOT_REPLAYED = "running episodes could not be replayed"
+"""What the note of a resumption says of a simulator that is not deterministic."""
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 

@@ -20,6 +20,7 @@ EVALUATION = "evaluation.json"  # in REPORTS
 GRADIENTS = "gradients.json"  # in REPORTS: the newest gradient report
 SCORES = "scores"  # in REPORTS: the folder of consequence scores; also the suffix of one next to a saved buffer
 SCORE_REPORT = "report.json"  # in SCORES
+EPISODES = "episodes.npz"  # in a checkpoint: the running episodes of simulators
 LOCK = "lock"
 WEIGHTS = "policy.safetensors"  # of an exported policy; in the folder of a run without checkpoints
 CHAMPION = "champion"  # name of an agent that is installed with hmx: the best under the designed rules

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hmx.records import sealed_arrays
 from hmx.records.plain import plain_object, typed
 from hmx.records.sealed_arrays import ArrayForm, FileKind, StoredArray
 
-KIND = FileKind("hmx consequence scores", 2, "score file", "delete it, and run the same command again")
 COLUMNS = {
     "index": ("int64", ""), "birth": ("uint32", ""), "score": ("float32", ""), "bias": ("float32", ""),
     "c_w1": ("float32", ""), "c_dmean": ("float32", ""), "c_tv": ("float32", ""), "c_js": ("float32", ""),
@@ -40,17 +38,7 @@ class ScoreHeader:
 
 def write(path: Path, header: ScoreHeader, columns: Mapping[str, StoredArray]) -> None:
     """Write scores atomically; `columns` has the names of `COLUMNS`."""
-    sealed_arrays.write(path, KIND, plain_object(header), columns)
-
-
-def read(path: Path, whole: bool = True) -> tuple[ScoreHeader, dict[str, StoredArray]]:
-    """Read scores, or without `whole` only check that the columns exist; errors as of `sealed_arrays.read`."""
-    return sealed_arrays.read(path, KIND, _parse, whole)
-
-
-def check(path: Path) -> None:
-    """Compare a file with its checksums, with little memory; errors as of `sealed_arrays.read`."""
-    sealed_arrays.read(path, KIND, _parse, in_memory=False)
+    KIND.write(path, plain_object(header), columns)
 
 
 def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> ScoreHeader:
@@ -71,3 +59,7 @@ def _parse(body: Mapping[str, Any], forms: dict[str, ArrayForm]) -> ScoreHeader:
         if form != ArrayForm(expected, dtype) or len(form.shape) != 1 + len(axes):
             raise ValueError(f"the column {name} is {form.dtype}{list(form.shape)} for {header.size:,} rows")
     return header
+
+
+KIND = FileKind("hmx consequence scores", 2, "score file", "delete it, and run the same command again", _parse)
+read = KIND.read

@@ -9,6 +9,7 @@ than the file: nothing is unpacked, nothing larger than the file is allocated, n
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -17,7 +18,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hmx.config.files import open_plain, words
 from hmx.config.textfile import quoted
@@ -44,15 +45,6 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content makes the same file
 _NPY = b"\x93NUMPY\x01\x00"
 
 
-class FileKind(NamedTuple):
-    """A kind of file: the name of its format, and the newest schema that can be read."""
-
-    format: str
-    schema: int
-    noun: str  # in messages
-    hint: str  # what to do if it is missing or damaged
-
-
 class ArrayForm(NamedTuple):
     """Shape and type of an array; `dtype` is a key of `DTYPES`."""
 
@@ -72,82 +64,98 @@ class StoredArray(NamedTuple):
     data: Bytes
 
 
-def write(path: Path, kind: FileKind, body: Mapping[str, Any], arrays: Mapping[str, StoredArray]) -> None:
-    """Write a file atomically, replacing an existing one; the same content gives the same bytes.
+@dataclasses.dataclass(frozen=True)
+class FileKind(Generic[T]):
+    """A kind of file: the name of its format, and the newest schema that can be read."""
 
-    An HmxError (exit code 2) gives the reason if it cannot be written.
-    """
-    for name, array in arrays.items():
-        if len(array.data) != array.form.nbytes:
-            raise ValueError(f"{name}: {len(array.data)} bytes for {array.form}")
-    rows = [
-        {"name": name, "dtype": form.dtype, "shape": list(form.shape), "sha256": hashlib.sha256(data).hexdigest()}
-        for name, (form, data) in arrays.items()
-    ]
-    text = sealed({"format": kind.format, "schema": kind.schema, **body, "arrays": rows})
-    with writing(f"the {kind.noun}", path), replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(HEADER, _EPOCH), text)
-        for name, (form, data) in arrays.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy", _EPOCH), "w", force_zip64=True) as member:
-                member.write(_npy_head(form))
-                member.write(data)
+    format: str
+    schema: int
+    noun: str  # in messages
+    hint: str  # what to do if it is missing or damaged
+    parse: Callable[[Mapping[str, Any], dict[str, ArrayForm]], T]
+    """Makes a header from the values of the file and the forms of its arrays, before any array is read; raises
+    ValueError, TypeError, KeyError or AttributeError to refuse them."""
 
+    def write(self, path: Path, body: Mapping[str, Any], arrays: Mapping[str, StoredArray]) -> None:
+        """Write a file atomically, replacing an existing one; the same content gives the same bytes.
 
-def is_archive(path: Path) -> bool:
-    """Return whether a file looks like one of these; `read` checks whether it is one."""
-    try:
-        with os.fdopen(open_plain(path), "rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
+        An HmxError (exit code 2) gives the reason if it cannot be written.
+        """
+        for name, array in arrays.items():
+            if len(array.data) != array.form.nbytes:
+                raise ValueError(f"{name}: {len(array.data)} bytes for {array.form}")
+        rows = [
+            {"name": name, "dtype": form.dtype, "shape": list(form.shape), "sha256": hashlib.sha256(data).hexdigest()}
+            for name, (form, data) in arrays.items()
+        ]
+        text = sealed({"format": self.format, "schema": self.schema, **body, "arrays": rows})
+        with writing(f"the {self.noun}", path), replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(HEADER, _EPOCH), text)
+            for name, (form, data) in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy", _EPOCH), "w", force_zip64=True) as member:
+                    member.write(_npy_head(form))
+                    member.write(data)
 
+    def read(self, path: Path, whole: bool = True, in_memory: bool = True) -> tuple[T, dict[str, StoredArray]]:
+        """Read a file and compare its content with the checksums.
 
-def read(
-    path: Path,
-    kind: FileKind,
-    parse: Callable[[Mapping[str, Any], dict[str, ArrayForm]], T],
-    whole: bool = True,
-    in_memory: bool = True,
-) -> tuple[T, dict[str, StoredArray]]:
-    """Read a file and compare its content with the checksums.
+        Without `whole`, only the existence of the arrays is checked, and their data are empty; without `in_memory` they
+        are compared with their checksums, but not kept.
 
-    `parse` makes the first result from the header and the forms of the arrays, before any array is read, and raises
-    ValueError, TypeError, KeyError or AttributeError to refuse them. Without `whole`, only the existence of the arrays
-    is checked, and their data are empty; without `in_memory` they are compared with their checksums, but not kept.
+        Raises:
+            NewerSchema: a later hmx wrote it (exit code 3).
+            HmxError: it is missing, damaged, or another kind of file (exit code 3).
+        """
+        try:
+            with os.fdopen(open_plain(path), "rb") as file, zipfile.ZipFile(file) as archive:
+                return self._read(archive, os.fstat(file.fileno()).st_size, str(path), whole, in_memory)
+        except FileNotFoundError:
+            raise HmxError(f"{self.noun} {path} does not exist", "check the path", ExitCode.ARTEFACT) from None
+        except HmxError:
+            raise
+        except (zipfile.BadZipFile, struct.error, NotImplementedError, EOFError) as problem:
+            why = quoted(str(problem).lower()) or "not a zip archive"
+            message = f"{path} is not a {self.noun}, or it is damaged: {why}"
+            raise HmxError(message, self.hint, ExitCode.ARTEFACT) from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+            why = words(problem) if isinstance(problem, OSError) else str(problem)
+            if not isinstance(problem, OSError) and type(problem) is not ValueError:
+                why = f"its header is not that of a {self.noun}"
+            raise HmxError(f"cannot read {path}: {quoted(why, 200)}", self.hint, ExitCode.ARTEFACT) from None
 
-    Raises:
-        NewerSchema: a later hmx wrote it (exit code 3).
-        HmxError: it is missing, damaged, or another kind of file (exit code 3).
-    """
-    try:
-        with os.fdopen(open_plain(path), "rb") as file, zipfile.ZipFile(file) as archive:
-            members = _members(archive, os.fstat(file.fileno()).st_size)
-            body = _header(archive, members, kind, str(path))
-            rows = {typed(str, row["name"]): row for row in body["arrays"]}
-            forms = {name: _form(row) for name, row in rows.items()}
-            for name, form in forms.items():
-                info = members.get(f"{name}.npy")
-                if info is None or info.file_size != len(_npy_head(form)) + form.nbytes:
-                    raise ValueError(f"the array {name} does not have the size that the header states")
-            if len(members) != len(body["arrays"]) + 1:
-                raise ValueError("it contains more than its header names")
-            found = parse(body, forms)
-            return found, {
-                name: StoredArray(form, _data(archive, name, form, rows[name]["sha256"] if whole else None, in_memory))
-                for name, form in forms.items()
-            }
-    except FileNotFoundError:
-        raise HmxError(f"{kind.noun} {path} does not exist", "check the path", ExitCode.ARTEFACT) from None
-    except HmxError:
-        raise
-    except (zipfile.BadZipFile, struct.error, NotImplementedError, EOFError) as problem:
-        why = quoted(str(problem).lower()) or "not a zip archive"
-        raise HmxError(f"{path} is not a {kind.noun}, or it is damaged: {why}", kind.hint, ExitCode.ARTEFACT) from None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        why = words(problem) if isinstance(problem, OSError) else str(problem)
-        if not isinstance(problem, OSError) and type(problem) is not ValueError:
-            why = f"its header is not that of a {kind.noun}"
-        raise HmxError(f"cannot read {path}: {quoted(why, 200)}", kind.hint, ExitCode.ARTEFACT) from None
+    def _read(
+        self, archive: zipfile.ZipFile, file_size: int, name: str, whole: bool, in_memory: bool
+    ) -> tuple[T, dict[str, StoredArray]]:
+        members = _members(archive, file_size)
+        body = self._header(archive, members, name)
+        rows = {typed(str, row["name"]): row for row in body["arrays"]}
+        forms = {name: _form(row) for name, row in rows.items()}
+        for name, form in forms.items():
+            info = members.get(f"{name}.npy")
+            if info is None or info.file_size != len(_npy_head(form)) + form.nbytes:
+                raise ValueError(f"the array {name} does not have the size that the header states")
+        if len(members) != len(body["arrays"]) + 1:
+            raise ValueError("it contains more than its header names")
+        found = self.parse(body, forms)
+        return found, {
+            name: StoredArray(form, _data(archive, name, form, rows[name]["sha256"] if whole else None, in_memory))
+            for name, form in forms.items()
+        }
+
+    def _header(self, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], name: str) -> Mapping[str, Any]:
+        """Return the header without its seal."""
+        if HEADER not in members:
+            raise ValueError(f"it has no {HEADER}: another kind of archive")
+        if members[HEADER].file_size > _MAX_HEADER:
+            raise ValueError(f"its header has {members[HEADER].file_size:,} bytes")
+        with archive.open(members[HEADER]) as member:
+            data = json.loads(member.read().decode("utf-8"))
+        if not isinstance(data, dict) or data.get("format") != self.format:
+            raise ValueError(f"its header is not that of a {self.noun}")
+        check_schema(data.get("schema"), self.schema, name)
+        if data.pop(SEAL, None) != digest(data):
+            raise ValueError("its header has changed")
+        return data
 
 
 def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, zipfile.ZipInfo]:
@@ -164,24 +172,6 @@ def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, zipfile.ZipI
     if len(found) < len(infos):
         raise ValueError("two of its members have the same name")
     return found
-
-
-def _header(
-    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], kind: FileKind, name: str
-) -> Mapping[str, Any]:
-    """Return the header without its seal."""
-    if HEADER not in members:
-        raise ValueError(f"it has no {HEADER}: another kind of archive")
-    if members[HEADER].file_size > _MAX_HEADER:
-        raise ValueError(f"its header has {members[HEADER].file_size:,} bytes")
-    with archive.open(members[HEADER]) as member:
-        data = json.loads(member.read().decode("utf-8"))
-    if not isinstance(data, dict) or data.get("format") != kind.format:
-        raise ValueError(f"its header is not that of a {kind.noun}")
-    check_schema(data.get("schema"), kind.schema, name)
-    if data.pop(SEAL, None) != digest(data):
-        raise ValueError("its header has changed")
-    return data
 
 
 def _data(archive: zipfile.ZipFile, name: str, form: ArrayForm, sha256: str | None, in_memory: bool) -> bytearray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ from hmx.records.paths import (
     SCORE_REPORT,
     RunPaths,
 )
+from hmx.records.plain import JsonResult, JsonValue, plain_object
 
 _REPORTS = (EVALUATION, GRADIENTS, SCORE_REPORT)
 
@@ -38,15 +40,23 @@ class Damage(NamedTuple):
     what: str
 
 
-class Findings(NamedTuple):
-    """The result of `verify`."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyResult(JsonResult):
+    """Whether a run folder is intact."""
 
-    damage: tuple[Damage, ...]
-    notes: tuple[Damage, ...]  # harmless findings, such as a stale lock
+    run: Path
     intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
+    damage: tuple[Damage, ...]
+    notes: tuple[Damage, ...]  # harmless findings, such as a lock that was left behind
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        found = plain_object(self)
+        intact = found.pop("intact")
+        return {"schema": self.schema_number, "whole": not self.damage, "intact_checkpoints": intact, **found}
 
 
-def verify(paths: RunPaths) -> Findings:
+def verify(paths: RunPaths) -> VerifyResult:
     """Read every file of a run that has a checksum, and compare them.
 
     Files may change while a process trains there: a checkpoint is deleted while it is read, for example. So damage
@@ -56,10 +66,10 @@ def verify(paths: RunPaths) -> Findings:
     if not found.damage:
         return found
     again = _verify(paths)
-    return again._replace(damage=tuple(damage for damage in again.damage if damage in found.damage))
+    return dataclasses.replace(again, damage=tuple(damage for damage in again.damage if damage in found.damage))
 
 
-def _verify(paths: RunPaths) -> Findings:
+def _verify(paths: RunPaths) -> VerifyResult:
     known, run_id = meta.find(paths.meta), frozen.run_id_of(paths)
     problem = frozen.config_fault(paths, exact=True)
     damage = [] if problem is None else [Damage(CONFIG, _short(problem, paths.config))]
@@ -85,7 +95,7 @@ def _verify(paths: RunPaths) -> Findings:
         for path in sorted(folder.glob("*.damaged"))
     ]
     notes = (*_no_report(paths, known), *lock_notes, *aside)
-    return Findings((*damage, *lock_damage), notes, tuple(intact))
+    return VerifyResult(run=paths.folder, intact=tuple(intact), damage=(*damage, *lock_damage), notes=notes)
 
 
 def _manifests(intact: Iterable[Path]) -> dict[int, Manifest]:
@@ -133,12 +143,13 @@ def _reference(paths: RunPaths, run_id: str) -> Iterator[Damage]:
             yield Damage(REFERENCE, "missing")
         return
     try:
-        header = reference_file.check(paths.reference)
+        header, _ = reference_file.KIND.read(paths.reference, in_memory=False)
     except HmxError as problem:
         yield Damage(REFERENCE, _short(problem, paths.reference))
         return
-    if artefact.is_foreign(header.run_id, run_id):
-        yield Damage(REFERENCE, artefact.of_another_run(header.run_id, run_id))
+    found = header[reference_file.RUN_ID]
+    if artefact.is_foreign(found, run_id):
+        yield Damage(REFERENCE, artefact.of_another_run(found, run_id))
 
 
 def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:
@@ -201,9 +212,9 @@ def _arrays(paths: RunPaths, path: Path) -> Iterator[Damage]:
     """Find a damaged file of scores, or of a replay buffer; other files may be the user's."""
     try:
         if path.name in score_file.NAMES:
-            score_file.check(path)
+            score_file.read(path, in_memory=False)
         elif path.name.startswith("buffer"):
-            buffer_file.check(path)
+            buffer_file.read(path, in_memory=False)
     except HmxError as problem:
         yield Damage(_inside(paths, path), _short(problem, path))
 

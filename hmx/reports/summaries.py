@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from hmx.jobs.evaluate import EvaluateResult
     from hmx.jobs.evaluation import PolicyStats
     from hmx.jobs.resume import ResumePlan
-    from hmx.jobs.runs import ListResult, VerifyResult
+    from hmx.jobs.runs import ListResult
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
-    from hmx.records.verify import Damage
+    from hmx.records.verify import Damage, VerifyResult
     from hmx.runs.memory_parts import Memory
 
 _FEW_WINS = 10  # below this, the bootstrap interval of the mean return covers less than 95 %

@@ -21,7 +21,7 @@ from hmx.algos.types import Algorithm, HostedUpdate, TrainState
 from hmx.config.schema import EnvConfig, OnNonFinite
 from hmx.envs.protocol import EnvSpec
 from hmx.errors import ExitCode
-from hmx.records.episodes import NOT_REPLAYED
+from hmx.records.meta import NOT_REPLAYED
 from hmx.registry.workers import worker_plan
 from hmx.runs.chunk import Chunk, ChunkResult, Values, layout, make_judge, memory_bytes_of, parameter_names
 from hmx.runs.compilation import small_program_options

@@ -14,10 +14,10 @@ import numpy as np
 from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.types import TrainState
 from hmx.errors import ExitCode, HmxError
-from hmx.records import frozen, reference_file
+from hmx.records import frozen
 from hmx.records.artefact import is_foreign, of_another_run
 from hmx.records.paths import RunPaths
-from hmx.records.reference_file import KIND, ReferenceHeader
+from hmx.records.reference_file import KIND, RUN_ID, SOURCE
 from hmx.runs import checkpoint, weights
 from hmx.runs.buffers import loaded, stored
 from hmx.runs.session import Session
@@ -36,7 +36,7 @@ def with_reference(state: TrainState, learned: Mapping[str, Values]) -> TrainSta
 def write(session: Session, paths: RunPaths, run_id: str, learned: Mapping[str, Values]) -> None:
     """Write the reference policy of a new run into its folder; an HmxError (exit code 2) if it cannot be written."""
     arrays = {name: stored(np.asarray(leaf), name) for name, leaf in learned.items()}
-    reference_file.write(paths.reference, ReferenceHeader(run_id=run_id, source=session.cfg.ppo.ref), arrays)
+    KIND.write(paths.reference, {RUN_ID: run_id, SOURCE: session.cfg.ppo.ref}, arrays)
 
 
 def attached(session: Session, paths: RunPaths | None, state: TrainState) -> TrainState:
@@ -56,9 +56,9 @@ def attached(session: Session, paths: RunPaths | None, state: TrainState) -> Tra
         raise HmxError(
             f"{paths.folder} has lost its reference policy {paths.reference.name}", KIND.hint, ExitCode.ARTEFACT
         )
-    header, arrays = reference_file.read(paths.reference)
-    if is_foreign(header.run_id, run_id := frozen.run_id_of(paths)):
-        raise HmxError(f"{paths.reference} {of_another_run(header.run_id, run_id)}", KIND.hint, ExitCode.ARTEFACT)
+    header, arrays = KIND.read(paths.reference)
+    if is_foreign(header[RUN_ID], run_id := frozen.run_id_of(paths)):
+        raise HmxError(f"{paths.reference} {of_another_run(header[RUN_ID], run_id)}", KIND.hint, ExitCode.ARTEFACT)
     learned = {name: loaded(array) for name, array in arrays.items()}
     if problems := weights.differences(session.abstract, learned):
         what = f"{paths.reference} does not fit the run: its {problems[0]}"

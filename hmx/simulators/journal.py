@@ -6,15 +6,15 @@ it costs nothing per step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hmx.errors import ExitCode, HmxError
-from hmx.records import episodes
-from hmx.records.sealed_arrays import DTYPES, ArrayForm, StoredArray
+from hmx.records.paths import EPISODES
+from hmx.records.sealed_arrays import DTYPES, ArrayForm, FileKind, StoredArray
 from hmx.simulators.layout import Shared, forms
 from hmx.simulators.pool import WorkerPool
 from hmx.simulators.spaces import Facts
@@ -38,7 +38,7 @@ class SavedEpisodes(NamedTuple):
         for name, array in self._asdict().items():
             form = ArrayForm(tuple(array.shape), array.dtype.name)
             arrays[name] = StoredArray(form, np.ascontiguousarray(array).astype(DTYPES[form.dtype]).tobytes())
-        episodes.write(folder / episodes.NAME, arrays)
+        KIND.write(folder / EPISODES, {}, arrays)
 
     def of(self, env: int) -> tuple[np.ndarray, bytes]:
         """Return the actions of an environment's episode, and the state of its simulator."""
@@ -47,18 +47,26 @@ class SavedEpisodes(NamedTuple):
         return self.actions[first : first + int(self.steps[env])], state
 
 
+def _parse(body: Mapping[str, Any], forms: Mapping[str, ArrayForm]) -> None:
+    if set(forms) != set(SavedEpisodes._fields):
+        raise ValueError("it holds other arrays than those of episodes")
+
+
+KIND = FileKind("hmx-episodes", 1, "file of running episodes", "another checkpoint of the run may be intact", _parse)
+
+
 def read(folder: Path, facts: Facts, num_envs: int) -> SavedEpisodes:
     """Read the running episodes of `num_envs` environments in the folder of a checkpoint.
 
     Raises:
         HmxError: the file is missing, damaged, or not of such simulators (exit code 3).
     """
-    stored = episodes.read(folder / episodes.NAME)
+    _, stored = KIND.read(folder / EPISODES)
     saved = SavedEpisodes(
         **{name: np.frombuffer(a.data, DTYPES[a.form.dtype]).reshape(a.form.shape) for name, a in stored.items()}
     )
     if why := _fault(saved, facts, num_envs):
-        raise HmxError(f"{folder / episodes.NAME} is damaged: {why}", episodes.KIND.hint, ExitCode.ARTEFACT)
+        raise HmxError(f"{folder / EPISODES} is damaged: {why}", KIND.hint, ExitCode.ARTEFACT)
     return saved
 
 

@@ -18,12 +18,12 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError, counted
 from hmx.jobs.evaluation import Progress, no_progress, read_evaluation
 from hmx.jobs.runs import state_of
-from hmx.records import episodes, frozen
+from hmx.records import frozen
 from hmx.records.artefact import read_json
 from hmx.records.curves import SPEED
 from hmx.records.layout import find_run
-from hmx.records.meta import Resume
-from hmx.records.paths import GRADIENTS, SCORE_REPORT, SCORES, RunPaths
+from hmx.records.meta import NOT_REPLAYED, Resume
+from hmx.records.paths import EPISODES, GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
 from hmx.registry.check import known_problems
 from hmx.registry.derive import derive
@@ -76,7 +76,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     drawn = drawn_agents(agents)
     others = tuple(other_reports(paths, warnings))
     if meta is not None:
-        warnings += [note for entry in meta.resumes for note in entry.notes if episodes.NOT_REPLAYED in note]
+        warnings += [note for entry in meta.resumes for note in entry.notes if NOT_REPLAYED in note]
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not known_problems(config)
     sizes = derive(config) if config is not None and runnable else None
@@ -103,7 +103,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
         meta=meta,
         damaged=frozen.is_damaged(paths),
-        simulated=any(paths.checkpoints.glob(f"*/{episodes.NAME}")),
+        simulated=any(paths.checkpoints.glob(f"*/{EPISODES}")),
         resumes=tuple(_resume(entry, sizes.batch_size if sizes else 0) for entry in (meta.resumes if meta else ())),
     )
 
