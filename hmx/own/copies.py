@@ -31,18 +31,18 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
     """
     logging.getLogger("jax._src.callback").addFilter(_is_not_ours)
     branches = Branches(recipe, facts, worker_plan(cfg).num_workers, cfg.worker_timeout)
-    form = branches.form
+    form, answered = branches.asked, branches.answered
 
     def on_host(state: Any, steps: Any, action: Any, key: Any) -> tuple[np.ndarray, ...]:
         batch = np.shape(steps)  # `[E]`, and the axes of `vmap` before it
-        rows = np.empty(batch, form.asked)
-        for name, array in zip(form.asked.names or (), (state, steps, action, key), strict=True):
+        rows = np.empty(batch, form)
+        for name, array in zip(form.names or (), (state, steps, action, key), strict=True):
             rows[name] = np.asarray(array)
         found = branches.answer(rows.reshape(-1)).reshape(batch)
-        return tuple(np.ascontiguousarray(found[name]) for name in form.answered.names or ())
+        return tuple(np.ascontiguousarray(found[name]) for name in answered.names or ())
 
     def call(state: Array, steps: Array, action: Array, keys: Key) -> tuple[dict[str, Array], Timestep]:
-        fields = (form.answered[name] for name in form.answered.names or ())
+        fields = (answered[name] for name in answered.names or ())
         shapes = tuple(jax.ShapeDtypeStruct((*steps.shape, *field.shape), field.base) for field in fields)
         bits = jax.vmap(lambda key: jax.random.bits(key, (2,)))(keys)
         found = jax.pure_callback(on_host, shapes, state, steps, action, bits, vmap_method="broadcast_all")
@@ -56,10 +56,10 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
             return jnp.zeros((keys.shape[0], *field.shape), field.base)
 
         begin = jnp.full(keys.shape[0], BEGIN, jnp.int32)
-        return call(unread(form.asked["state"]), begin, unread(form.asked["action"]), keys)
+        return call(unread(form["state"]), begin, unread(form["action"]), keys)
 
     def step(state: dict[str, Array], action: Array, keys: Key) -> tuple[dict[str, Array], Timestep]:
-        rows = action.reshape(action.shape[0], -1).astype(form.asked["action"].base)
+        rows = action.reshape(action.shape[0], -1).astype(form["action"].base)
         return call(state["state"], state["steps"], rows, keys)
 
     return Env(spec._replace(simulator=None, copied=True), reset, step)

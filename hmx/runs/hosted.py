@@ -136,8 +136,9 @@ class Host:
         return rollout
 
     def _warn_of_prints(self) -> None:
-        if (line := self.pool.printed()) is not None:
-            self._warn(f"{self.pool.recipe.env_id} prints, which is not shown: worker {line.worker}: {line.line}")
+        if (printed := self.pool.printed()) is not None:
+            worker, line = printed
+            self._warn(f"{self.pool.recipe.env_id} prints, which is not shown: worker {worker}: {line}")
 
     def _warn_of_limits(self, obs_t: Array) -> None:
         """Warn once: what lies outside its space can be learned from, and simulators of Gymnasium show it too."""

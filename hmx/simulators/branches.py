@@ -13,7 +13,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.registry.workers import WorkerPlan
 from hmx.simulators.pool import SimulatorFailed, WorkerPool
 from hmx.simulators.recipe import Recipe
-from hmx.simulators.spaces import Facts, StepRows
+from hmx.simulators.spaces import Facts, step_rows
 
 _MARK = "SIMULATOR FAILED "
 
@@ -62,10 +62,11 @@ class Branches:
         plan = WorkerPlan(workers, 1, 1)
         self._start = partial(WorkerPool, recipe, None, plan, seed=0, stream=0, timeout=timeout)
         self._pool = self._start()
-        self.form = StepRows.of(facts, self._pool.state_size())
+        self._size = self._pool.state_size()
+        self.asked, self.answered = step_rows(facts, self._size)
 
     def answer(self, rows: np.ndarray) -> np.ndarray:
-        """Return the answers to rows, `[N]` of `form.asked`.
+        """Return the answers to rows, `[N]` of `asked`.
 
         Raises:
             FailedInProgram: a worker died, hung or raised.
@@ -73,11 +74,11 @@ class Branches:
         try:
             if self._pool is None:
                 self._pool = self._start()
-            payload = b"".join(self._pool.branch(rows, self.form.size))
+            payload = b"".join(self._pool.branch(rows, self._size))
         except HmxError as error:
             self.close()
             raise FailedInProgram(error) from None
-        return np.frombuffer(payload, self.form.answered)
+        return np.frombuffer(payload, self.answered)
 
     def close(self) -> None:
         """End the workers."""

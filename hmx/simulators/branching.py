@@ -12,7 +12,7 @@ import numpy as np
 
 from hmx.errors import HmxError
 from hmx.simulators.episode import Simulation
-from hmx.simulators.spaces import StepRows, random_rows
+from hmx.simulators.spaces import step_rows
 
 BEGIN = -1  # as the number of steps of a row: start an episode instead
 _STEPS = 50  # of a play that measures states
@@ -20,9 +20,9 @@ _STEPS = 50  # of a play that measures states
 
 def answer(episode: Simulation, payload: bytes, size: int) -> bytes:
     """Answer rows in a worker."""
-    form = StepRows.of(episode.facts, size)
-    rows = np.frombuffer(payload, form.asked)
-    answers = np.zeros(len(rows), form.answered)
+    form, answered = step_rows(episode.facts, size)
+    rows = np.frombuffer(payload, form)
+    answers = np.zeros(len(rows), answered)
     if len(rows) and not episode.has_begun:
         episode.begin(0)  # wrappers of Gymnasium want a reset before all else
     for asked, found in zip(rows, answers, strict=True):
@@ -64,13 +64,10 @@ def _seed(key: np.ndarray) -> int:
 
 def measured_size(episode: Simulation) -> int:
     """Return the bytes for a state and its length: twice the longest one of a play, since text of numbers varies."""
-    facts = episode.facts
-    longest = 0
-    noise = np.random.default_rng(0).random((_STEPS, 1, facts.action_dim or facts.num_actions))
+    longest, random = 0, np.random.default_rng(0)
     episode.begin(0)
-    for row in noise:
+    for _ in range(_STEPS):
         longest = max(longest, len(episode.state() or b""))
-        action = random_rows(row, facts, episode.legal[None])[0].astype(np.float32 if facts.action_dim else np.int32)
-        if any(episode.step(action)[2:]):
+        if any(episode.step(episode.random_action(random))[2:]):
             episode.begin(0)
     return 1 << (2 * longest + 3).bit_length()

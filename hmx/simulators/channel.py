@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 STEP, DONE, MESSAGE, ERROR = b"s", b"k", b"m", b"e"
 _HEAD = struct.Struct("<IQ")  # bytes of the JSON, bytes after it
 _CHUNK = 1 << 20
-
-
-class Message(NamedTuple):
-    """What arrived: its kind, and unless it is of one byte, a JSON object and bytes."""
-
-    kind: bytes  # empty if the other end is closed
-    body: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    payload: bytes = b""
 
 
 def send(link: socket.socket, kind: bytes, body: dict[str, Any], payload: bytes = b"") -> None:
@@ -28,13 +20,17 @@ def send(link: socket.socket, kind: bytes, body: dict[str, Any], payload: bytes 
         link.sendall(payload)
 
 
-def receive(link: socket.socket) -> Message:
-    """Wait for a message; BlockingIOError if the socket has a time limit (`SO_RCVTIMEO`) and none arrives."""
+def receive(link: socket.socket) -> tuple[bytes, dict[str, Any], bytes]:
+    """Wait for a message, and return its kind, and unless it is of one byte, its JSON object and bytes.
+
+    The kind is empty if the other end is closed. BlockingIOError if the socket has a time limit (`SO_RCVTIMEO`) and
+    nothing arrives.
+    """
     kind = link.recv(1)
     if kind in (MESSAGE, ERROR):
         size, more = _HEAD.unpack(_exactly(link, _HEAD.size))
-        return Message(kind, json.loads(_exactly(link, size)), _exactly(link, more))
-    return Message(kind)
+        return kind, json.loads(_exactly(link, size)), _exactly(link, more)
+    return kind, {}, b""
 
 
 def _exactly(link: socket.socket, size: int) -> bytes:

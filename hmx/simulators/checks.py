@@ -14,7 +14,6 @@ from hmx.errors import shortened
 from hmx.simulators.answers import Broken
 from hmx.simulators.branching import reseed
 from hmx.simulators.episode import CHECKING, Simulation, episode_seed
-from hmx.simulators.spaces import random_rows
 
 CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "spaces": ("two instances have the same spaces", "make every instance with the same spaces"),
@@ -60,23 +59,6 @@ CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
 _SLOW = 5e-3  # seconds; a reset that is faster is not worth a change
 
 
-class Trace(NamedTuple):
-    """A random play: what was done, and what was seen after each step."""
-
-    actions: np.ndarray  # [T, ...]
-    digests: list[int]  # of the episode so far, after each step
-    ended: np.ndarray  # [T] bool
-    terminated: int  # episodes
-    truncated: int
-    steps_per_sec: float  # without resets, from the median
-    reset_seconds: float  # median
-
-    @property
-    def episode_seconds(self) -> float:
-        """Return the time of the steps of a mean episode."""
-        return len(self.actions) / self.steps_per_sec / max(int(self.ended.sum()), 1)
-
-
 class PlayFacts(NamedTuple):
     """What a random play showed of a simulator."""
 
@@ -101,54 +83,51 @@ def findings_from(answer: Mapping[str, Any]) -> SimulatorChecks:
 
 
 class _Play:
-    """Random play in an instance, with problems found on the way."""
+    """A random play in an instance: what was done, what was seen after each step, and problems found on the way."""
 
-    def __init__(self, episode: Simulation, seed: int) -> None:
-        self._episode, self._seed = episode, seed
-        self._random = np.random.default_rng(seed)
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.actions: list[np.ndarray] = []
+        self.digests: list[int] = []  # of the episode so far, after each step
+        self.ended: list[bool] = []
         self.problems: dict[str, str] = {}
 
-    def run(self, steps: int) -> Trace:
+    def begin(self, episode: Simulation, number: int) -> np.ndarray:
+        """Start an episode of the play."""
+        return episode.begin(episode_seed(self.seed, CHECKING, 0, number))
+
+    def run(self, episode: Simulation, steps: int) -> PlayFacts:
         """Play at random for a number of steps."""
-        episode, number = self._episode, 0
+        random, number = np.random.default_rng(self.seed), 0
         stepping: list[float] = []
         resets: list[float] = []
-        actions: list[np.ndarray] = []
-        digests: list[int] = []
-        ended: list[bool] = []
         ends = [0, 0]
         for t in range(steps):
-            if t == 0 or ended[-1]:
+            if t == 0 or self.ended[-1]:
                 start = time.perf_counter()
-                self._look(episode.begin(episode_seed(self._seed, CHECKING, 0, number)), 0.0, "a reset")
+                self._look(episode, self.begin(episode, number), 0.0, "a reset")
                 resets.append(time.perf_counter() - start)
                 number += 1
-            actions.append(self._choose())
+            self.actions.append(episode.random_action(random))
             start = time.perf_counter()
-            obs, reward, terminated, truncated = episode.step(actions[-1])
+            obs, reward, terminated, truncated = episode.step(self.actions[-1])
             stepping.append(time.perf_counter() - start)
-            self._look(obs, reward, f"step {episode.steps} of episode {number - 1}")
-            digests.append(episode.digest)
-            ended.append(terminated or truncated)
+            self._look(episode, obs, reward, f"step {episode.steps} of episode {number - 1}")
+            self.digests.append(episode.digest)
+            self.ended.append(terminated or truncated)
             ends[0] += terminated
             ends[1] += truncated
         rate = 1.0 / max(float(np.median(stepping)), 1e-9)
-        return Trace(np.array(actions), digests, np.array(ended), ends[0], ends[1], rate, float(np.median(resets)))
+        return PlayFacts(ends[0], ends[1], rate, float(np.median(resets)))
 
-    def _look(self, obs: np.ndarray, reward: float, where: str) -> None:
-        space = self._episode.observations
+    def _look(self, episode: Simulation, obs: np.ndarray, reward: float, where: str) -> None:
+        space = episode.observations
         if not np.isfinite(obs).all():
             self.problems.setdefault("finite", f"an observation is not finite at {where}")
         elif not ((obs >= space.low) & (obs <= space.high)).all():
             self.problems.setdefault("observations", f"an observation lies outside its space at {where}")
         if not np.isfinite(reward):
             self.problems.setdefault("finite", f"the reward is {reward} at {where}")
-
-    def _choose(self) -> np.ndarray:
-        facts = self._episode.facts
-        noise = self._random.random((1, facts.action_dim or facts.num_actions))
-        row: np.ndarray = random_rows(noise, facts, self._episode.legal[None])[0]
-        return row.astype(np.float32 if facts.action_dim else np.int32)
 
 
 def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorChecks:
@@ -162,59 +141,57 @@ def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorC
     one, other = instances
     problems: dict[str, str] = {}
     skipped: dict[str, str] = {}
-    play = _Play(one, seed)
+    play = _Play(seed)
     try:
-        trace = play.run(steps)
+        facts = play.run(one, steps)
     except Broken as problem:
         return SimulatorChecks({**play.problems, problem.check: shortened(str(problem), 1000)}, {})
     problems |= play.problems
     if not one.masks:
         skipped["masks"] = "it gives no mask of actions"
-    differing = _differing(trace, _repeat(one, trace, seed))
+    differing = _differing(play, _repeat(one, play))
     wrappers = f": its wrappers {' and '.join(one.facts.statistics)} keep statistics" if one.facts.statistics else ""
-    if differing is not None and _differing(trace, _repeat(other, trace, seed)) is None:
+    if differing is not None and _differing(play, _repeat(other, play)) is None:
         problems["resets"] = f"step {differing + 1} differs when it is repeated after other episodes{wrappers}"
         skipped["determinism"] = skipped["instances"] = "resets do not clear what earlier episodes changed"
     elif differing is None:
-        shared = _differing(trace, _repeat(one, trace, seed, beside=other))
+        shared = _differing(play, _repeat(one, play, beside=other))
         if shared is not None:
             problems["instances"] = f"step {shared + 1} differs while another instance plays beside it"
     else:
         skipped["resets"] = "the simulator is not deterministic"
         problems["determinism"] = f"step {differing + 1} differs when it is repeated"
         skipped["instances"] = "the simulator is not deterministic"
-    if not trace.ended.any():
+    if not any(play.ended):
         skipped["ends"] = f"no episode ended in {steps} steps"
-    elif (after := _after_end(one, trace, seed)) is not None:
+    elif (after := _after_end(one, play)) is not None:
         problems["ends"] = after
-    if trace.ended.sum() > 1 and trace.reset_seconds > max(trace.episode_seconds, _SLOW):
-        times = (
-            f"{1000 * trace.reset_seconds:.3g} ms, and the steps of an episode {1000 * trace.episode_seconds:.3g} ms"
-        )
+    episode_seconds = steps / facts.steps_per_sec / max(sum(play.ended), 1)
+    if sum(play.ended) > 1 and facts.reset_seconds > max(episode_seconds, _SLOW):
+        times = f"{1000 * facts.reset_seconds:.3g} ms, and the steps of an episode {1000 * episode_seconds:.3g} ms"
         problems["reset"] = f"a reset takes {times}"
     if not one.facts.has_state:
         skipped["state"] = "it has no get_state and set_state; a resumed run replays episodes instead"
-    elif (lost := _state_problem(one, trace, seed)) is not None:
+    elif (lost := _state_problem(one, play)) is not None:
         problems["state"] = lost
     if not one.facts.has_state or "state" in problems:
         skipped["copies"] = "it has no state that can be set"
-    elif _copies_differ(one, trace, seed):
+    elif _copies_differ(one, play):
         problems["copies"] = "a step from the first state differs after set_state in another episode"
     elif not reseed(one.env, np.zeros(2, np.uint32)):
         skipped["copies"] = "it has no np_random, so all copies of a state have the same future, which a search knows"
-    facts = PlayFacts(trace.terminated, trace.truncated, trace.steps_per_sec, trace.reset_seconds)
     return SimulatorChecks(problems, skipped, facts)
 
 
-def _repeat(episode: Simulation, trace: Trace, seed: int, beside: Simulation | None = None) -> list[int]:
+def _repeat(episode: Simulation, play: _Play, beside: Simulation | None = None) -> list[int]:
     """Take the actions of a play again, while another instance plays; return the digest after each step."""
     digests, number, others = [], 0, 0
-    for t, row in enumerate(trace.actions):
-        if t == 0 or trace.ended[t - 1]:
-            episode.begin(episode_seed(seed, CHECKING, 0, number))
+    for t, row in enumerate(play.actions):
+        if t == 0 or play.ended[t - 1]:
+            play.begin(episode, number)
             number += 1
         if beside is not None:
-            others = _disturb(beside, trace.actions[-1 - t], seed, others)
+            others = _disturb(beside, play.actions[-1 - t], play.seed, others)
         episode.step(row)
         digests.append(episode.digest)
     return digests
@@ -232,50 +209,50 @@ def _disturb(other: Simulation, row: np.ndarray, seed: int, number: int) -> int:
     return number
 
 
-def _differing(trace: Trace, digests: list[int]) -> int | None:
-    return next((t for t, (a, b) in enumerate(zip(trace.digests, digests, strict=True)) if a != b), None)
+def _differing(play: _Play, digests: list[int]) -> int | None:
+    return next((t for t, (a, b) in enumerate(zip(play.digests, digests, strict=True)) if a != b), None)
 
 
-def _after_end(episode: Simulation, trace: Trace, seed: int) -> str | None:
+def _after_end(episode: Simulation, play: _Play) -> str | None:
     """Step once more after the first end; an error there is as good as an end."""
-    first = int(trace.ended.argmax())
-    episode.begin(episode_seed(seed, CHECKING, 0, 0))
-    for row in trace.actions[: first + 1]:
+    first = play.ended.index(True)
+    play.begin(episode, 0)
+    for row in play.actions[: first + 1]:
         episode.step(row)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Gymnasium's environments warn of such a step
-            _, _, terminated, truncated = episode.step(trace.actions[first])
+            _, _, terminated, truncated = episode.step(play.actions[first])
     except Exception:  # any error of the simulator
         return None
     return None if terminated or truncated else "the step after the end of an episode continues with a new one"
 
 
-def _copies_differ(episode: Simulation, trace: Trace, seed: int) -> bool:
+def _copies_differ(episode: Simulation, play: _Play) -> bool:
     """Return whether a step from the first state, with one seed for the step, differs between two episodes."""
-    episode.begin(episode_seed(seed, CHECKING, 0, 0))
+    play.begin(episode, 0)
     state = episode.state() or b""
     digests = []
     for number in range(2):
-        episode.begin(episode_seed(seed, CHECKING, 0, number))
+        play.begin(episode, number)
         episode.branch(state, 0)
         reseed(episode.env, np.zeros(2, np.uint32))
-        episode.step(trace.actions[0])
+        episode.step(play.actions[0])
         digests.append(episode.digest)
     return digests[0] != digests[1]
 
 
-def _state_problem(episode: Simulation, trace: Trace, seed: int) -> str | None:
+def _state_problem(episode: Simulation, play: _Play) -> str | None:
     """Return to the middle of the first episode by its state, and compare what follows with what followed before."""
-    length = int(trace.ended.argmax()) + 1 if trace.ended.any() else len(trace.actions)
+    length = play.ended.index(True) + 1 if any(play.ended) else len(play.actions)
     middle = length // 2
-    first = episode_seed(seed, CHECKING, 0, 0)
-    episode.replay(first, trace.actions[:middle])
+    first, other = (episode_seed(play.seed, CHECKING, 0, number) for number in range(2))
+    episode.replay(first, play.actions[:middle])
     state, digest = episode.state() or b"", episode.digest
-    episode.replay(episode_seed(seed, CHECKING, 0, 1), trace.actions[:1])  # somewhere else
+    episode.replay(other, play.actions[:1])  # somewhere else
     episode.restore(first, state, middle, digest)
     for t in range(middle, length):
-        episode.step(trace.actions[t])
-        if episode.digest != trace.digests[t]:
+        episode.step(play.actions[t])
+        if episode.digest != play.digests[t]:
             return f"after set_state at step {middle}, step {t + 1} differs from before"
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from hmx.errors import HmxError
 from hmx.simulators.answers import Broken, flag, number, truths
 from hmx.simulators.observations import observations_of
-from hmx.simulators.spaces import Actions, Facts, facts_of
+from hmx.simulators.spaces import Actions, Facts, facts_of, random_rows
 
 MASK = "action_mask"  # key of `info`, as in Gymnasium's taxi and in PettingZoo
 TRAINING, EVALUATION, CHECKING = range(3)  # streams of seeds
@@ -71,6 +71,13 @@ class Simulation:
         self.digest = zlib.crc32(np.float64(paid).tobytes(), self.digest)
         return seen, paid, ended, not ended and (cut or self.steps == self.max_steps)
 
+    def random_action(self, random: np.random.Generator) -> np.ndarray:
+        """Return a random legal action, as `step` takes it."""
+        facts = self.facts
+        noise = random.random((1, facts.action_dim or facts.num_actions))
+        row: np.ndarray = random_rows(noise, facts, self.legal[None])[0]
+        return row.astype(np.float32 if facts.action_dim else np.int32)
+
     def _seen(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         facts = self.facts
         array = self.observations.read(obs)
@@ -99,7 +106,7 @@ class Simulation:
         """Return the state of the simulator as bytes; None if it offers none."""
         return pack_state(self.env.get_state()) if self.facts.has_state else None
 
-    def replay(self, seed: int, actions: np.ndarray) -> np.ndarray:
+    def replay(self, seed: int, actions: Iterable[np.ndarray]) -> np.ndarray:
         """Start an episode, take its actions again, and return the last observation."""
         obs = self.begin(seed)
         for row in actions:

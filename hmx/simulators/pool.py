@@ -13,7 +13,7 @@ import shlex
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from hmx.errors import ExitCode, HmxError
 from hmx.registry import user_code
 from hmx.registry.workers import ALONE, WorkerPlan
 from hmx.simulators import channel
-from hmx.simulators.channel import Message
 from hmx.simulators.checks import SimulatorChecks, findings_from
 from hmx.simulators.layout import Shared, make_memory, shared
 from hmx.simulators.process import Guard, WorkerProcess, module_path, without_here
@@ -34,16 +33,12 @@ _GRACE = 2.0  # seconds that a worker has to close its simulators
 _MAX_PRINTED = 1 << 20  # bytes that a worker prints before they are dropped
 _FAILED = ExitCode.CHECK_FAILED
 
+Answer = tuple[dict[str, Any], bytes]
+"""What a worker returns: a JSON object, and bytes."""
+
 
 class SimulatorFailed(HmxError):
     """A worker died, hung or raised; the training state before the update is intact."""
-
-
-class Printed(NamedTuple):
-    """The first line that a worker printed."""
-
-    worker: int
-    line: str
 
 
 class WorkerPool:
@@ -97,7 +92,7 @@ class WorkerPool:
         ]
         expected = b"" if facts is None else json.dumps(facts._asdict()).encode()
         answers = self._ask_all([_opening(task) for task in tasks], [expected] * len(tasks))
-        return facts_from(answers[0].body["facts"])
+        return facts_from(answers[0][0]["facts"])
 
     def _start(self, facts: Facts | None) -> None:
         environ, num_envs = child_environment(), self.plan.num_envs
@@ -167,10 +162,10 @@ class WorkerPool:
     def states(self) -> list[bytes]:
         """Return the state of every simulator; empty where it offers none."""
         states: list[bytes] = []
-        for message in self._ask_all([{"do": "states"}] * self.plan.num_workers):
+        for body, payload in self._ask_all([{"do": "states"}] * self.plan.num_workers):
             start = 0
-            for size in message.body["sizes"]:
-                states.append(message.payload[start : start + size])
+            for size in body["sizes"]:
+                states.append(payload[start : start + size])
                 start += size
         return states
 
@@ -178,16 +173,16 @@ class WorkerPool:
         """Let each worker step from the states in its part of the rows; see `hmx.simulators.branching`."""
         parts = np.array_split(rows, self.plan.num_workers)
         bodies = [{"do": "branch", "size": size} for _ in parts]
-        return [message.payload for message in self._ask_all(bodies, [part.tobytes() for part in parts])]
+        return [payload for _, payload in self._ask_all(bodies, [part.tobytes() for part in parts])]
 
     def state_size(self) -> int:
         """Return the bytes that a state of the simulator may take."""
-        return int(self._ask(self._processes[0], {"do": "size"}).body["size"])
+        return int(self._ask(self._processes[0], {"do": "size"})[0]["size"])
 
     def render(self) -> np.ndarray:
         """Return a picture of environment 0, uint8 `[height, width, 3]`."""
-        message = self._ask(self._processes[0], {"do": "render"})
-        return np.frombuffer(message.payload, np.uint8).reshape(message.body["shape"])
+        body, payload = self._ask(self._processes[0], {"do": "render"})
+        return np.frombuffer(payload, np.uint8).reshape(body["shape"])
 
     def play(self, steps: int) -> None:
         """Let every simulator take random steps; workers answer once, so that only the simulators take time."""
@@ -195,16 +190,16 @@ class WorkerPool:
 
     def check(self, steps: int) -> SimulatorChecks:
         """Run the checks of `hmx check-env` in worker 0; see `hmx.simulators.checks.run_checks`."""
-        return findings_from(self._ask(self._processes[0], {"do": "check", "steps": steps}).body)
+        return findings_from(self._ask(self._processes[0], {"do": "check", "steps": steps})[0])
 
-    def printed(self) -> Printed | None:
-        """Return the first line that a worker printed, once; drop what was printed if it is long."""
+    def printed(self) -> tuple[int, str] | None:
+        """Return the first worker that printed and its first line, once; drop what was printed if it is long."""
         first = None
         for process in self._processes:
             size = os.fstat(process.output.fileno()).st_size
             if size and not self._warned:
                 lines = os.pread(process.output.fileno(), 500, 0).decode(errors="replace").splitlines()
-                first, self._warned = Printed(process.number, quoted(next(filter(str.strip, lines), ""), 200)), True
+                first, self._warned = (process.number, quoted(next(filter(str.strip, lines), ""), 200)), True
             if size > _MAX_PRINTED:
                 process.output.truncate(0)
         return first
@@ -216,37 +211,37 @@ class WorkerPool:
     def _of(self, env: int) -> WorkerProcess:
         return self._processes[env // self.plan.envs_per_worker]
 
-    def _ask(self, process: WorkerProcess, body: dict[str, Any], payload: bytes = b"") -> Message:
+    def _ask(self, process: WorkerProcess, body: dict[str, Any], payload: bytes = b"") -> Answer:
+        self._send(process, body, payload)
+        return self._answer(process)
+
+    def _ask_all(self, bodies: list[dict[str, Any]], payloads: Sequence[bytes] = ()) -> list[Answer]:
+        """Ask every worker at once, and return their answers."""
+        for i, process in enumerate(self._processes):
+            self._send(process, bodies[i], payloads[i] if payloads else b"")
+        return [self._answer(process) for process in self._processes]
+
+    def _send(self, process: WorkerProcess, body: dict[str, Any], payload: bytes) -> None:
         try:
             channel.send(process.link, channel.MESSAGE, body, payload)
         except OSError:
             self._died(process)
-        return self._answer(process)
 
-    def _ask_all(self, bodies: list[dict[str, Any]], payloads: Sequence[bytes] = ()) -> list[Message]:
-        """Ask every worker at once, and return their answers."""
-        for i, process in enumerate(self._processes):
-            try:
-                channel.send(process.link, channel.MESSAGE, bodies[i], payloads[i] if payloads else b"")
-            except OSError:
-                self._died(process)
-        return [self._answer(process) for process in self._processes]
-
-    def _answer(self, process: WorkerProcess) -> Message:
+    def _answer(self, process: WorkerProcess) -> Answer:
         try:
-            message = channel.receive(process.link)
+            kind, body, payload = channel.receive(process.link)
         except BlockingIOError:  # of the limit
             self._hung(process)
         except OSError:
             self._died(process)
-        if message.kind == channel.ERROR:
-            self._failed(process, message)
-        if not message.kind:
+        if kind == channel.ERROR:
+            self._failed(process, body)
+        if not kind:
             self._died(process)
-        return message
+        return body, payload
 
-    def _failed(self, process: WorkerProcess, message: Message) -> NoReturn:
-        body, env_id = message.body, self.recipe.env_id
+    def _failed(self, process: WorkerProcess, body: dict[str, Any]) -> NoReturn:
+        env_id = self.recipe.env_id
         self.close()
         if body["exit_code"]:  # an error of the user that names its cause
             is_named = any(name and name in body["message"] for name in (env_id, self.recipe.name))

@@ -46,24 +46,16 @@ class Facts(NamedTuple):
         return [f"{name.replace('_', ' ')} {one} and {two}" for name, one, two in pairs if one != two]
 
 
-class StepRows(NamedTuple):
-    """The rows that ask for steps from given states, and those that answer."""
-
-    size: int  # of a state in bytes
-    asked: np.dtype[Any]
-    answered: np.dtype[Any]
-
-    @classmethod
-    def of(cls, facts: Facts, size: int) -> StepRows:
-        """Return the rows of a simulator whose states take `size` bytes."""
-        parts = len(facts.action_parts)
-        action = (np.int32, (parts,)) if parts else (np.float32, (facts.action_dim,))
-        obs = (np.dtype(facts.obs_dtype), facts.obs_shape)
-        legal = (np.bool_, (facts.num_actions,))
-        at: list[Any] = [("state", np.uint8, (size,)), ("steps", np.int32)]
-        shown: list[Any] = [("obs", *obs), ("legal", *legal), ("final_obs", *obs), ("final_legal", *legal)]
-        ends: list[Any] = [("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_)]
-        return cls(size, np.dtype([*at, ("action", *action), ("key", np.uint32, (2,))]), np.dtype(at + shown + ends))
+def step_rows(facts: Facts, size: int) -> tuple[np.dtype[Any], np.dtype[Any]]:
+    """Return the rows that ask for steps from given states of `size` bytes, and those that answer."""
+    parts = len(facts.action_parts)
+    action = (np.int32, (parts,)) if parts else (np.float32, (facts.action_dim,))
+    obs = (np.dtype(facts.obs_dtype), facts.obs_shape)
+    legal = (np.bool_, (facts.num_actions,))
+    at: list[Any] = [("state", np.uint8, (size,)), ("steps", np.int32)]
+    shown: list[Any] = [("obs", *obs), ("legal", *legal), ("final_obs", *obs), ("final_legal", *legal)]
+    ends: list[Any] = [("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_)]
+    return np.dtype([*at, ("action", *action), ("key", np.uint32, (2,))]), np.dtype(at + shown + ends)
 
 
 def facts_of(env: Any) -> Facts:

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,16 +75,15 @@ class _Worker:
         }  # fmt: skip
         with contextlib.suppress(ConnectionError):
             while True:
-                message = channel.receive(self.link)
-                if not message.kind:
+                kind, asked, payload = channel.receive(self.link)
+                if not kind:
                     break
                 try:
-                    if message.kind == channel.STEP:
+                    if kind == channel.STEP:
                         self.step()
                         self.link.sendall(channel.DONE)
                     else:
-                        body, payload = answers[message.body.pop("do")](message.payload, **message.body)
-                        channel.send(self.link, channel.MESSAGE, body, payload)
+                        channel.send(self.link, channel.MESSAGE, *answers[asked.pop("do")](payload, **asked))
                 except (Exception, SystemExit) as error:  # any error of the simulator's code
                     channel.send(self.link, channel.ERROR, self.described(error))
         for episode in self.episodes:
@@ -127,11 +126,16 @@ class _Worker:
             self.at = Shared(*(array[mine] for array in whole))
         return {"facts": facts._asdict()}, b""
 
+    def each(self) -> Iterator[tuple[int, Simulation]]:
+        """Yield the simulators with their places in this worker, and note which one is worked on."""
+        for i, episode in enumerate(self.episodes):
+            self.busy = self.task.first + i
+            yield i, episode
+
     def step(self) -> None:
         """Step every simulator with its action; start the next episode where one ends."""
         at = self.at
-        for i, episode in enumerate(self.episodes):
-            self.busy = self.task.first + i
+        for i, episode in self.each():
             obs, at.reward[i], terminated, truncated = episode.step(at.action[i])
             at.terminated[i], at.truncated[i] = terminated, truncated
             if terminated or truncated:
@@ -155,10 +159,9 @@ class _Worker:
 
     def reset(self, payload: bytes, only: list[int] | None = None) -> tuple[dict[str, Any], bytes]:
         """Start the episodes whose numbers are in the common memory, in all environments or `only` these."""
-        for i in range(self.task.size):
-            self.busy = self.task.first + i
+        for i, episode in self.each():
             if only is None or self.busy in only:
-                self.show(i, self.episodes[i].begin(self.seed_of(i)))
+                self.show(i, episode.begin(self.seed_of(i)))
         return {}, b""
 
     def replay(self, payload: bytes, env: int, count: int) -> tuple[dict[str, Any], bytes]:
@@ -178,10 +181,7 @@ class _Worker:
 
     def states(self, payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the state of every simulator."""
-        states = []
-        for i, episode in enumerate(self.episodes):
-            self.busy = self.task.first + i
-            states.append(episode.state() or b"")
+        states = [episode.state() or b"" for _, episode in self.each()]
         return {"sizes": [len(state) for state in states]}, b"".join(states)
 
     def render(self, payload: bytes) -> tuple[dict[str, Any], bytes]:

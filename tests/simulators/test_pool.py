@@ -123,8 +123,7 @@ def test_of_a_long_error_the_first_and_last_lines_are_shown(open_pool):
 def test_what_a_simulator_prints_is_kept_and_reported_once(open_pool, capfd):
     pool = open_pool(1, 1, fault="print")
     pool.reset()
-    line = pool.printed()
-    assert (line.worker, line.line) == (0, "hello from the simulator")
+    assert pool.printed() == (0, "hello from the simulator")
     assert pool.printed() is None
     assert capfd.readouterr() == ("", "")
 
@@ -140,7 +139,7 @@ def test_simulators_are_closed_with_the_pool(open_pool):
 def test_a_process_that_a_simulator_started_ends_with_its_worker(open_pool):
     pool = open_pool(1, 1, fault="process")
     pool.reset()
-    started = int(pool.printed().line)
+    started = int(pool.printed()[1])
     assert is_running(started)
     pool.close()
     while is_running(started):
@@ -158,7 +157,7 @@ pool = WorkerPool(made, measure(made, 60.0), ALONE, seed=0, stream=0, timeout=60
 pool.reset()
 pids = [pool._processes[0].process.pid]
 if {fault!r} == "process":
-    pids.append(int(pool.printed().line))
+    pids.append(int(pool.printed()[1]))
 else:
     pool.send(0)
 print(*pids, flush=True)

@@ -19,19 +19,19 @@ def check_simulator(env: EnvConfig, spec: EnvSpec, request: CheckEnvRequest) -> 
     recipe, facts, _ = spec.simulator
     plan = WorkerPlan(num_workers=1, envs_per_worker=2, num_groups=1)
     hints = {name: hint for name, (_, hint) in CHECKS.items()}
-    checked, line = SimulatorChecks({}, {}), None
+    checked, printed = SimulatorChecks({}, {}), None
     try:
         with WorkerPool(recipe, None, plan, seed=request.seed, stream=CHECKING, timeout=env.worker_timeout) as pool:
             checked = pool.check(request.steps)
-            line = pool.printed()
+            printed = pool.printed()
     except SimulatorFailed as error:
         if "two instances" in error.message:
             checked.problems["spaces"] = error.message
         else:
             checked.problems["interface"] = error.message
             hints["interface"] = "correct the simulator, which ends with this error"
-    if line is not None:
-        checked.problems["output"] = f"it prints: {line.line}"
+    if printed is not None:
+        checked.problems["output"] = f"it prints: {printed[1]}"
     play = checked.play
     return CheckEnvFindings(
         env=env.id,
