@@ -91,10 +91,7 @@ def fork(
     with RunLock(paths):
         with _deleted_on_failure(paths), writing("the run folder", paths.folder):
             session, meta = _create(opened, parent, paths, command_line)
-        sink_group = make_sinks(session.cfg.run, paths, sinks)
-        for text in (warning, *meta.resumes[-1].notes, *opened.warnings):
-            if text:
-                sink_group.warn(text)
+        sink_group = make_sinks(session.cfg.run, paths, sinks, (warning, *meta.resumes[-1].notes, *opened.warnings))
         training = Training(session, paths, meta, sink_group, group)
         return run_session(training, lambda: restored.state, restored.update, episodes=restored.episodes)
 

@@ -126,10 +126,7 @@ def resume_locked(
     opened = _open(paths, changes, programs)
     with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
         meta, notes = _prepare(opened, paths, command_line, [lock.note] if lock.note else [])
-    sink_group = make_sinks(opened.session.cfg.run, paths, sinks)
-    for text in (warning, *notes, *opened.warnings):
-        if text:
-            sink_group.warn(text)
+    sink_group = make_sinks(opened.session.cfg.run, paths, sinks, (warning, *notes, *opened.warnings))
     training, restored = Training(opened.session, paths, meta, sink_group, group), opened.restored
     return run_session(training, lambda: restored.state, restored.update, until=until, episodes=restored.episodes)
 

@@ -193,12 +193,10 @@ def start_run(
         if new.reference is not None:
             references.write(session, paths, meta.run_id, new.reference)
         write_run(session, paths, meta)
-    sink_group = make_sinks(session.cfg.run, paths, sinks)
-    for message in new.notes:
-        sink_group.warn(message)
-    for problem in warnings_of(session.cfg, sizes_of(session.env)):
-        if problem.code != "rounded_up":  # the numbers shown are the actual ones in any case
-            sink_group.warn(line(problem))
+    cautions = warnings_of(session.cfg, sizes_of(session.env))
+    # The numbers shown are the actual ones in any case, so rounding needs no warning.
+    shown = (line(problem) for problem in cautions if problem.code != "rounded_up")
+    sink_group = make_sinks(session.cfg.run, paths, sinks, (*new.notes, *shown))
     return run_session(Training(session, paths, meta, sink_group, group), start, until=until)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, cast
@@ -36,13 +36,19 @@ WORKER = Meta(created="", updated="")
 """The meta data of a process that writes none."""
 
 
-def make_sinks(run: RunConfig, paths: RunPaths, more: Sequence[Sink]) -> SinkGroup:
-    """Return the sinks of a run: the local file first, then those of the caller and of the configuration."""
+def make_sinks(run: RunConfig, paths: RunPaths, more: Sequence[Sink], warnings: Iterable[str | None] = ()) -> SinkGroup:
+    """Return the sinks of a run: the local file first, then those of the caller and of the configuration.
+
+    They get the `warnings`, apart from empty ones.
+    """
     wandb = []
     if run.wandb != "disabled":
         wandb.append(WandbSink("online" if run.wandb == "online" else "offline", run.wandb_project))
     events = [TensorboardSink()] if run.tensorboard else []
-    return SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events])
+    sink_group = SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events])
+    for text in filter(None, warnings):
+        sink_group.warn(text)
+    return sink_group
 
 
 def open_host(session: Session, guard: SignalGuard, warn: Callable[[str], None]) -> Host | None:

@@ -124,6 +124,40 @@ def planted(source: str, name: str = "hmx/reports/planted.py") -> Modules:
     return {name: ast.parse(source)}
 
 
+def imports(modules: Modules) -> dict[str, set[str]]:
+    """Return the modules that each module imports, also inside functions and for types only."""
+    names = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in modules}
+    found: dict[str, set[str]] = {path: set() for path in modules}
+    for path, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                targets = [name for alias in node.names if (name := f"{node.module}.{alias.name}") in names]
+                found[path] |= {names[name] for name in targets or [node.module] if name in names}
+            elif isinstance(node, ast.Import):
+                found[path] |= {names[alias.name] for alias in node.names if alias.name in names}
+    return found
+
+
+def circles(modules: Modules) -> set[str]:
+    """Return the modules that import themselves, directly or through others."""
+    left = imports(modules)
+    while free := {path for path, targets in left.items() if not targets & left.keys()}:
+        left = {path: targets for path, targets in left.items() if path not in free}
+    while free := left.keys() - {target for targets in left.values() for target in targets}:
+        left = {path: targets for path, targets in left.items() if path not in free}
+    return set(left)
+
+
+def test_no_modules_import_each_other(modules: Modules) -> None:
+    assert circles(modules) == set()
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    two = planted("import hmx.b", "hmx/a.py") | planted("def f():\n  from hmx.a import g", "hmx/b.py")
+    user = planted("from hmx import a", "hmx/c.py") | planted("", "hmx/d.py")
+    assert circles(two | user) == {"hmx/a.py", "hmx/b.py"}
+
+
 def test_public_class_names_are_unique(modules: Modules) -> None:
     assert duplicate_classes(modules) == []
 
