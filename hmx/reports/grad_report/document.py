@@ -12,7 +12,7 @@ from hmx.algos.gradients.measures import TOTAL, Component, Cosines
 from hmx.algos.gradients.results import BucketReport, GradReport
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Paragraph, Row, Table, exact_table
-from hmx.render.numbers import Shown, exact, table_of, texts
+from hmx.render.numbers import Shown, exact, right, table_of, texts
 from hmx.render.quantities import number, percent, short, signed
 from hmx.reports.grad_report import figures
 from hmx.reports.grad_report.figures import COLOURS, RANKS, SHARES, components, label, main_component
@@ -67,14 +67,14 @@ def _by_bucket(report: GradReport, columns: Iterable[Shown], title: str, note: s
 
 
 def _cosines_of(name: str, value: Callable[[Any], float | None], rank: int = 0) -> Shown:
-    return Column(name, rank=rank), lambda row: _cosine(value(row))
+    return right(name, lambda row: _cosine(value(row)), rank)
 
 
 def _cosine(value: float | None) -> Cell:
     return Cell(signed(value), value, shade=value)
 
 
-_STEPS: Shown = (Column("steps", rank=5), lambda row: f"{row.steps:,}")
+_STEPS = right("steps", lambda row: f"{row.steps:,}", 5)
 
 
 def _norm_columns(name: str, interval: bool = True) -> Iterator[Shown]:
@@ -86,7 +86,7 @@ def _norm_columns(name: str, interval: bool = True) -> Iterator[Shown]:
 
     yield exact(name, lambda row: row.components[name].norm)
     if interval:
-        yield Column("", rank=4), half
+        yield right("", half, 4)
 
 
 def _share_columns(name: str, share: Callable[[BucketReport], float | None]) -> Iterator[Shown]:
@@ -98,7 +98,7 @@ def _share_columns(name: str, share: Callable[[BucketReport], float | None]) -> 
 def _norms(report: GradReport) -> Table:
     main, names, ranked = main_component(report), components(report), RANKS.get(report.rank, report.rank)
     raw_kl = "kl" not in names and any(_raw_kl(row) for row in (*report.buckets, report.whole))
-    columns = [(Column("groups", rank=6), lambda row: str(len(row.groups))), _STEPS]
+    columns = [right("groups", lambda row: str(len(row.groups)), 6), _STEPS]
     columns += [exact(ranked, lambda row: row.score.mean)] if report.rank != "reward_std" else []
     columns += [exact("return std", lambda row: row.reward_std.mean)]
     columns += [column for name in names for column in _norm_columns(name, name in (main, TOTAL))]
@@ -145,7 +145,7 @@ def _angles(report: GradReport) -> Table:
         columns += [_cosines_of("task·entropy", lambda row: row.cos[main].get("entropy"), 3)]
     columns += [
         _cosines_of(f"{main}·{ALL}", lambda row: row.components[main].cos_all, 2),
-        (Column("noise scale"), scale),
+        right("noise scale", scale),
         exact("SNR", lambda row: row.components[main].noise.snr, rank=1),
     ]
     columns += [exact("cross-fit", lambda row: (row.crossfit or {}).get(main))] if crossfit else []
@@ -179,8 +179,8 @@ def _ratios(compared: NormRatios) -> Table:
 
 def _trend(reports: Sequence[CheckpointReport]) -> Table:
     main, several = main_component(reports[-1]), len(reports[-1].coefs) > 1
-    columns: list[Shown] = [(Column("update"), lambda report: str(report.update))]
-    columns += [(Column("steps"), lambda report: Cell(short(report.env_steps), report.env_steps))]
+    columns = [right("update", lambda report: str(report.update))]
+    columns += [exact("steps", lambda report: report.env_steps, short)]
     if reports[-1].replay is None:
         columns += [exact("return", lambda report: report.whole.return_mean)]
         columns += [exact("return std", lambda report: report.whole.reward_std.mean, rank=5)]

@@ -29,7 +29,7 @@ from hmx.render.blocks import (
     exact_table,
     facts,
 )
-from hmx.render.numbers import exact, table_of, texts
+from hmx.render.numbers import exact, right, table_of, texts
 from hmx.render.quantities import clock, interval, number, short
 from hmx.reports.curves import points
 from hmx.reports.doctor import document as health
@@ -219,7 +219,7 @@ def episodes(run: RunFacts, named: str = "") -> Iterator[Block]:
         which = f"with the random numbers of the evaluation, {which}"
         yield Paragraph(f"{played.played:,} episodes {which}. {differ}.", "warning")
     columns = [texts("episode", attrgetter("place")), exact("return", attrgetter("total"))]
-    columns += [(Column("steps"), lambda one: f"{one.length:,}"), texts("ending", attrgetter("ending"))]
+    columns += [right("steps", lambda one: f"{one.length:,}"), texts("ending", attrgetter("ending"))]
     yield table_of(played.shown, columns)
     yield Aside(tuple(_animation(episode) for episode in played.shown), beside=False)
 
@@ -293,8 +293,8 @@ def _facts(run: RunFacts) -> Iterator[tuple[str, str]]:
 def _resumes(run: RunFacts) -> Table:
     columns = [
         texts("what", attrgetter("what")), texts("at", attrgetter("at")),
-        (Column("update"), lambda mark: f"{mark.update:,}"),
-        (Column("steps per seed"), lambda mark: f"{mark.env_steps:,}"), texts("changes", _changes),
+        right("update", lambda mark: f"{mark.update:,}"),
+        right("steps per seed", lambda mark: f"{mark.env_steps:,}"), texts("changes", _changes),
     ]  # fmt: skip
     return table_of(run.resumes, columns, "Forks and resumptions")
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from hmx.errors import counted
 from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Plot, Row, Table, Tone
-from hmx.render.numbers import estimate, numbers, shown, signed_estimate, table_of, texts
+from hmx.render.numbers import estimate, numbers, right, shown, signed_estimate, table_of, texts
 from hmx.render.quantities import duration
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare.findings import Outcome
@@ -112,7 +112,7 @@ def _finalists(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("The best configurations")
     verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
     columns = shown(numbers(Finalist), *([] if findings.confirmed else ["tuned", "cpu_seconds"]))
-    against = Column("against the best", "left", 1), lambda one: verdicts.get(one.name, "")
+    against = texts("against the best", lambda one: verdicts.get(one.name, ""), 1)
     yield table_of(findings.finalists, [texts("", attrgetter("name")), *columns, against], note=_seeds(findings))
     yield from _values(findings)
     plots = [figures.curse(findings)] if findings.confirmed else []
@@ -159,7 +159,7 @@ def _trials(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("Trials")
     names = short_names(one.key for one in findings.settings.space)
     columns = [texts("trial", lambda trial: f"{trial.trial}"), *shown(TRIAL)]
-    columns += [(Column(name, rank=rank), partial(_setting, key)) for rank, (key, name) in enumerate(names.items(), 3)]
+    columns += [right(name, partial(_setting, key), rank) for rank, (key, name) in enumerate(names.items(), 3)]
     count = len(findings.ranked)
     note = f"The best {_SHOWN} of {count:,}; --csv has all." if count > _SHOWN else ""
     yield table_of(findings.ranked[:_SHOWN], columns, note=note)
