@@ -15,7 +15,8 @@ from hmx.console.progress import ProgressLog
 from hmx.jobs import fork as forking
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
-from hmx.jobs.evaluate import EvaluateResult, evaluate
+from hmx.jobs.evaluate import evaluate
+from hmx.jobs.evaluation import EvaluateResult
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.train import TrainResult
 from hmx.records.paths import DEFAULT_ROOT

@@ -36,9 +36,8 @@ from hmx.envs.protocol import Env, playable
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.changed import changed
-from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress, no_progress
+from hmx.jobs.evaluation import RANDOM, EvaluateResult, PolicyStats, Progress, no_progress
 from hmx.records.paths import DEFAULT_ROOT
-from hmx.records.plain import JsonValue, ShortRepr, plain_object
 from hmx.registry.environments import find_environment
 from hmx.registry.load import load
 from hmx.registry.user_code import trusting
@@ -52,39 +51,12 @@ from hmx.runs.simulated import opened
 from hmx.stats import intervals as stats
 from hmx.types import Array, Key
 
-SCHEMA = 1
 MAX_EPISODES = 10_000_000  # of one policy; each is kept until all have ended
 POLICIES = (RANDOM, "sampled", "greedy", "search")
 _CHUNK = 0.5  # approximate seconds of playing between two reports of progress
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
 _SEARCHES = 64  # at least, with a search
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class EvaluateResult(ShortRepr):
-    """The result of `hmx evaluate`."""
-
-    run: Path | None  # None without a trained agent
-    env: str
-    checkpoint: int | None  # the update that was evaluated
-    env_steps: int | None
-    episodes: int
-    seed: int
-    policies: tuple[PolicyStats, ...]
-    search: int | None = None  # simulations per decision of the policy `search`
-    changes: dict[str, object] = dataclasses.field(
-        default_factory=dict
-    )  # dotted key -> value instead of that of the run, or the default
-    trained_with: dict[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # dotted key -> weight of a reward in training, where the returns count another one
-    warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        policies: list[JsonValue] = [policy.to_json() for policy in self.policies]
-        return {"schema": SCHEMA, **plain_object(self), "policies": policies}
 
 
 def evaluate(
@@ -191,9 +163,9 @@ def _at_random(
         task, env = build_and_check(task)
     cfg = task.config
     episodes, seed = episodes or cfg.run.eval_episodes or 1000, cfg.run.seed if seed is None else seed
-    choices = [random_policy(action_dim=env.spec.action_dim, parts=env.spec.action_parts)]
+    choices = {RANDOM: random_policy(action_dim=env.spec.action_dim, parts=env.spec.action_parts)}
     programs = lowered_programs(task.values, ("without agent", *task.values.items()))
-    play = _make_player(cfg, _chunks(env, cfg.env, choices, episodes, programs), [RANDOM], episodes)
+    play = _make_player(cfg, _chunks(env, cfg.env, choices, episodes, programs), list(choices), episodes)
     rows = play(None, RANDOM, seed, progress)
     return EvaluateResult(
         run=None, env=cfg.env.id, checkpoint=None, env_steps=None, episodes=episodes, seed=seed, policies=tuple(rows),
@@ -202,13 +174,11 @@ def _at_random(
     )  # fmt: skip
 
 
-def side_by_side(session: Session, episodes: int, search: int | None) -> int:
-    """Return the number of environments that an evaluation uses, if there are as many episodes."""
-    return _side_by_side(session.env, session.cfg.env.num_envs, episodes, search is not None)
+def side_by_side(env: Env, num_envs: int, episodes: int, looks_ahead: bool) -> int:
+    """Return the number of environments that an evaluation uses, if there are as many episodes.
 
-
-def _side_by_side(env: Env, num_envs: int, episodes: int, looks_ahead: bool) -> int:
-    """See `side_by_side`; looking ahead costs the same in a finished environment, so few play several episodes each."""
+    Looking ahead costs the same in a finished environment, so few play several episodes each.
+    """
     if env.spec.simulator is not None:
         return num_envs
     if env.spec.costly_reset:
@@ -246,41 +216,40 @@ def make_player(
     if search is not None:
         check_search(session.env.spec, search)
         session = session._replace(env=playable(session.env, "a search"))
+    choices = _choices(session, search)
     shared = {} if session.shared is None else session.shared.players
-    names = POLICIES if search is not None else POLICIES[:-1]
     cfg = session.cfg
     weights = weights or counted_weights(cfg.env, cfg.reward)
     key = (episodes, search, weights)
     if key not in shared:
         env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
-        choices = _choices(session, search)
         programs = None if session.lowered is None else session.lowered.part(search, weights)
         shared[key] = _chunks(env, cfg.env, choices, episodes, programs)
-    return _make_player(cfg, shared[key], names, episodes, search)
+    return _make_player(cfg, shared[key], list(choices), episodes, search)
 
 
-def _choices(session: Session, search: int | None) -> list[EvalPolicy]:
-    """Return the policies of a session in the order of `POLICIES`."""
-    empty = session.algorithm.initial_carry
-    choices = [
-        random_policy(empty, session.env.spec.action_dim, session.env.spec.action_parts),
-        *(algorithm_policy(session.algorithm, greedy) for greedy in (False, True)),
-    ]
+def _choices(session: Session, search: int | None) -> dict[str, EvalPolicy]:
+    """Return the policies of a session by name."""
+    algorithm, spec = session.algorithm, session.env.spec
+    choices = {
+        RANDOM: random_policy(algorithm.initial_carry, spec.action_dim, spec.action_parts),
+        "sampled": algorithm_policy(algorithm, greedy=False),
+        "greedy": algorithm_policy(algorithm, greedy=True),
+    }
     if search is not None:
-        decide = make_search(session.algorithm, session.env, session.cfg, search)
-        choices.append(search_policy(session.algorithm, decide))
+        choices["search"] = search_policy(algorithm, make_search(algorithm, session.env, session.cfg, search))
     return choices
 
 
 def _chunks(
-    env: Env, cfg: EnvConfig, choices: Sequence[EvalPolicy], episodes: int, programs: LoweredPrograms | None
+    env: Env, cfg: EnvConfig, choices: Mapping[str, EvalPolicy], episodes: int, programs: LoweredPrograms | None
 ) -> OpenChunks:
     """Return the program that plays any of several policies, chosen at run time.
 
     Compiling the environment is the larger part of a short evaluation.
     """
-    policy = one_of(choices)
-    count = _side_by_side(env, cfg.num_envs, episodes, policy.looks_ahead)
+    policy = one_of(list(choices.values()))
+    count = side_by_side(env, cfg.num_envs, episodes, policy.looks_ahead)
     whole = make_evaluation(env, policy, count, episodes)
     chunks = make_chunks(whole)
     if programs is not None:

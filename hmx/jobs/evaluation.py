@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from hmx.config.files import make_folder
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError
 from hmx.records.artefact import REPORT_SCHEMA, read_json, write_sealed
 from hmx.records.paths import EVALUATION, RunPaths
-from hmx.records.plain import JsonValue, plain_object, typed
+from hmx.records.plain import JsonResult, JsonValue, ShortRepr, plain, typed
 from hmx.stats.intervals import Interval
 
 
@@ -56,10 +57,29 @@ class PolicyStats:
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object; intervals are `[low, high]`."""
-        return {
-            key: list(value.values()) if key.endswith("_interval") and isinstance(value, dict) else value
-            for key, value in plain_object(self).items()
-        }
+        return {key: plain(list(value) if isinstance(value, Interval) else value) for key, value in vars(self).items()}
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EvaluateResult(JsonResult, ShortRepr):
+    """The result of `hmx evaluate`."""
+
+    run: Path | None  # None without a trained agent
+    env: str
+    checkpoint: int | None  # the update that was evaluated
+    env_steps: int | None
+    episodes: int
+    seed: int
+    policies: tuple[PolicyStats, ...]
+    search: int | None = None  # simulations per decision of the policy `search`
+    changes: dict[str, object] = field(default_factory=dict)  # dotted key -> value in place of the run's or the default
+    trained_with: dict[str, float] = field(default_factory=dict)  # key -> reward weight, where returns count another
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return a JSON object with stable keys."""
+        policies: list[JsonValue] = [policy.to_json() for policy in self.policies]
+        return super().to_json() | {"policies": policies}
 
 
 def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> None:
@@ -83,7 +103,8 @@ def read_evaluation(paths: RunPaths) -> tuple[tuple[PolicyStats, ...], tuple[str
 
 def _row(row: dict[str, JsonValue]) -> PolicyStats:
     kept = {part.name: row[part.name] for part in fields(PolicyStats) if part.name in row}
-    for key, value in kept.items():
-        if key.endswith("_interval") and isinstance(value, list):
-            kept[key] = dict(zip(Interval._fields, value, strict=False))
-    return typed(PolicyStats, kept)
+    return typed(PolicyStats, kept, {Interval: _interval})
+
+
+def _interval(value: Any) -> Interval:
+    return typed(Interval, dict(zip(Interval._fields, value, strict=False)) if isinstance(value, list) else value)

@@ -15,8 +15,7 @@ from hmx.render.numbers import Shown, exact, right, table_of, texts
 from hmx.render.quantities import UNKNOWN, age, clock, data_size, number, short
 
 if TYPE_CHECKING:
-    from hmx.jobs.evaluate import EvaluateResult
-    from hmx.jobs.evaluation import PolicyStats
+    from hmx.jobs.evaluation import EvaluateResult, PolicyStats
     from hmx.jobs.resume import ResumePlan
     from hmx.jobs.runs import ListResult
     from hmx.jobs.sync import SyncResult

@@ -64,7 +64,7 @@ class Host:
     ) -> None:
         assert spec.simulator is not None
         source = spec.simulator
-        self.spec, self.num_steps, self.hosted, self.plan = spec, num_steps, hosted, worker_plan(env)
+        self.num_steps, self.hosted, self.plan = num_steps, hosted, worker_plan(env)
         self._stopping, self._warn, self._at_rest = stopping, warn, True
         options = small_program_options()
         self.decide = jax.jit(hosted.decide, compiler_options=options)

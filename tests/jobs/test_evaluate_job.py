@@ -77,8 +77,8 @@ def test_costly_resets_and_search_use_fewer_environments(
     costly: bool, episodes: int, search: int | None, expected: int
 ) -> None:
     spec = SimpleNamespace(costly_reset=costly, simulator=None)
-    session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=spec))
-    assert side_by_side(session, episodes, search) == expected
+    env: Any = SimpleNamespace(spec=spec)
+    assert side_by_side(env, Config().env.num_envs, episodes, search is not None) == expected
 
 
 def test_wins_without_a_stage_that_undo_brought_back_are_counted_and_shown() -> None:

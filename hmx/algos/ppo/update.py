@@ -32,7 +32,7 @@ from hmx.algos.sequences import (
     take_sequences,
 )
 from hmx.algos.sharding import partitions
-from hmx.algos.types import Algorithm, Carry, Decision, HostedUpdate, Hypers, Params, RolloutState, TrainState
+from hmx.algos.types import Algorithm, Carry, Decision, Hypers, Params, RolloutState, TrainState
 from hmx.config import schedules
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
@@ -62,16 +62,11 @@ def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
         forget=_forget,
         partitions=partial(partitions, parts.env.spec),
         experience=partial(_experience, parts),
-        hosted=_hosted(parts),
+        hosted=hosted_update(
+            parts.env.spec, partial(policy_of, parts), _keys, partial(learn_from, parts), parts.horizon, parts.final_obs
+        ),
         reward_scale=parts.cfg.ppo.reward_scale,
     )
-
-
-def _hosted(parts: PpoComponents) -> HostedUpdate | None:
-    if parts.env.spec.simulator is None:
-        return None
-    policy, learn = partial(policy_of, parts), partial(learn_from, parts)
-    return hosted_update(parts.env.spec, policy, _keys, learn, parts.horizon, parts.final_obs)
 
 
 def scheduled(cfg: Config, update: int) -> dict[str, float]:

@@ -88,7 +88,7 @@ def _plan(session: Session, request: ReportRequest, evaluation: Sequence[PolicyS
     if request.of_evaluation and row is not None and 0 < row.episodes <= MOST:
         key = eval_keys(cfg.run.seed, 1)
         search = simulations_of(cfg) if row.policy == "search" else None
-        num_envs = side_by_side(session, row.episodes, simulations_of(cfg))
+        num_envs = side_by_side(session.env, cfg.env.num_envs, row.episodes, simulations_of(cfg) is not None)
         return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search, None)
     episodes, key = request.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(request.seed), _STREAM)
     num_envs, longest = episodes, min(session.env.spec.max_steps or LONGEST, LONGEST)
