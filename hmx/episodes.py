@@ -50,34 +50,17 @@ Act = Callable[[Now, Key], tuple[Any, Any]]
 
 def start(env: Env, num_envs: int, carry: Any, key: Key) -> tuple[Now, Timestep]:
     """Reset environments; return where they are, and what the reset shows."""
-    env_state, first = env.reset(_keys(env, key, num_envs))
+    env_state, first = env.reset(env.stepper.spread(key, num_envs))
     return Now(env_state, first.obs, first.legal, carry, jnp.ones(num_envs, bool), np.int32(0)), first
 
 
 def step(env: Env, act: Act, now: Now, key: Key) -> tuple[Now, Step]:
     """Act and step once in every environment; one that ends its episode starts the next. `key` is that of all steps."""
-    k_act = k_env = jax.random.fold_in(key, now.step)
-    if env.spec.simulator is None:
-        k_act, k_env = jax.random.split(k_act)
+    k_act, k_env = env.stepper.split(jax.random.fold_in(key, now.step))
     decision, carry = act(now, k_act)
-    env_state, timestep = env.step(now.env_state, decision.action, _keys(env, k_env, now.reset.shape[0]))
+    env_state, timestep = env.step(now.env_state, decision.action, env.stepper.spread(k_env, now.reset.shape[0]))
     seen = Step(now, decision, timestep)
     return Now(env_state, timestep.obs, timestep.legal, carry, seen.ended, now.step + 1), seen
-
-
-def _keys(env: Env, key: Key, num_envs: int) -> Key:
-    """Return a key per environment; a simulator reads none, since its episodes follow from their seeds."""
-    return jax.random.split(key, num_envs) if env.spec.simulator is None else key
-
-
-def while_loop(env: Env, going: Callable[[Tree], Any], body: Callable[[Tree], Tree], value: Tree) -> Tree:
-    """Repeat steps of an environment: in a compiled program, or on the host for a simulator."""
-    if env.spec.simulator is None:
-        end: Tree = jax.lax.while_loop(going, body, value)
-        return end
-    while going(value):
-        value = body(value)
-    return value
 
 
 def scan(env: Env, act: Act, now: Now, key: Key, num_steps: int, keep: Callable[[Step], Tree]) -> Tree:

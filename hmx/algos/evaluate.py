@@ -147,15 +147,14 @@ def make_evaluation(
     the maximum number of steps of an episode; None takes the limit of the environment.
     """
     spec, num_envs = env.spec, min(num_envs, num_episodes)
-    simulated = spec.simulator is not None
-    compiled: Callable[..., Any] = jax.jit if simulated else lambda function: function
+    compiled, numbered = env.stepper.part, env.stepper.numbered
     rounds = -(-num_episodes // num_envs)
-    limit = (rounds if simulated or rounds == 1 else rounds + 1) * (longest or spec.max_steps or STEP_LIMIT)
+    limit = (rounds if numbered or rounds == 1 else rounds + 1) * (longest or spec.max_steps or STEP_LIMIT)
     decide = compiled(policy.act)
 
     @compiled
     def counted(entry: Array, episodes: Episodes, done: Array, *outcome: Any) -> tuple[Array, Episodes]:
-        following = entry + num_envs if simulated else entry.max() + jnp.cumsum(done)
+        following = entry + num_envs if numbered else entry.max() + jnp.cumsum(done)
         return jnp.where(done, following, entry), _added(episodes, entry, done, *outcome)
 
     @compiled
@@ -211,13 +210,13 @@ OpenChunks = Callable[[int], AbstractContextManager[Chunks]]
 
 
 def _chunks(whole: Evaluation, advance: Callable[..., tuple[Play, Any]], donate: tuple[int, ...] = ()) -> Chunks:
-    on_host = whole.env.spec.simulator is not None
+    stepper = whole.env.stepper
 
     def start(key: Key) -> tuple[Play, Key]:
-        k_reset, k_steps = (key, key) if on_host else jax.random.split(key)
+        k_reset, k_steps = stepper.split(key)
         return whole.start(k_reset), k_steps
 
-    return Chunks(start, advance) if on_host else Chunks(jax.jit(start), jax.jit(advance, donate_argnums=donate))
+    return Chunks(stepper.program(start), stepper.program(advance, donate_argnums=donate))
 
 
 def make_chunks(whole: Evaluation) -> Chunks:
@@ -229,8 +228,7 @@ def make_chunks(whole: Evaluation) -> Chunks:
 
     def advance(state: TrainState, key: Key, play: Play, num_steps: int | np.int32 | Array) -> tuple[Play, Played]:
         stop = play.now.step + num_steps
-        play = playing.while_loop(
-            whole.env,
+        play = whole.env.stepper.while_loop(
             lambda play: whole.unfinished(play) & (play.now.step < stop),
             lambda play: whole.step(state, key, play)[0],
             play,
@@ -259,7 +257,7 @@ def make_recorder(whole: Evaluation, keep: Callable[[Step, Array], Any]) -> Chun
         here = entry[None] == entries[:, None]
         return here.any(1), keep(step, here.argmax(1))
 
-    select: Callable[..., tuple[Array, Any]] = chosen if whole.env.spec.simulator is None else jax.jit(chosen)
+    select: Callable[..., tuple[Array, Any]] = whole.env.stepper.part(chosen)
 
     def advance(state: TrainState, key: Key, play: Play, entries: Array) -> tuple[Play, Recorded]:
         after, step = whole.step(state, key, play)

@@ -88,6 +88,32 @@ class SearchStep(NamedTuple):
     truncated: Array  # bool [E]
 
 
+class Stepper(NamedTuple):
+    """How functions that step an environment run: in compiled programs, or on the host between compiled parts."""
+
+    program: Callable[..., Callable[..., Any]]  # of a function that steps; `donate_argnums` as in `jax.jit`
+    part: Callable[..., Any]  # of a function between two steps
+    while_loop: Callable[..., Any]
+    split: Callable[[Key], Any]  # a key into two: the second one is for the environments
+    spread: Callable[[Key, int], Key]  # into a key per environment
+    numbered: bool  # whether each environment has episodes of its own, by number
+
+
+COMPILED = Stepper(jax.jit, lambda function: function, jax.lax.while_loop, jax.random.split, jax.random.split, False)
+
+
+def _on_host(going: Callable[[Tree], Any], body: Callable[[Tree], Tree], value: Tree) -> Tree:
+    while going(value):
+        value = body(value)
+    return value
+
+
+# Workers read no keys: the episodes of a simulator follow from their seeds.
+ON_HOST = Stepper(
+    lambda function, **options: function, jax.jit, _on_host, lambda key: (key, key), lambda key, number: key, True
+)
+
+
 class Env(NamedTuple):
     """An environment, natively batched.
 
@@ -99,12 +125,15 @@ class Env(NamedTuple):
 
     `play(state, action, keys)` is a cheaper `step` for a search, if there is one: the same keys lead to the same state,
     but no new episode starts.
+
+    `stepper` says how functions that step it run; an environment in JAX keeps the default.
     """
 
     spec: EnvSpec
     reset: Callable[[Key], tuple[EnvState, Timestep]]
     step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
     play: Callable[[EnvState, Array, Key], tuple[EnvState, SearchStep]] | None = None
+    stepper: Stepper = COMPILED
 
 
 def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> Tree:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from hmx.config.extras import needed
 from hmx.config.schema import EnvConfig
-from hmx.envs.protocol import Env, EnvSpec, EnvState, Quantity, SimulatorSource, numbers_of
+from hmx.envs.protocol import ON_HOST, Env, EnvSpec, EnvState, Quantity, SimulatorSource, numbers_of
 from hmx.errors import HmxError
 from hmx.own.copies import copied
 from hmx.registry.observations import policy_only, value_only
@@ -76,4 +76,4 @@ def simulated(recipe: Recipe, cfg: EnvConfig) -> Env:
     def step(state: EnvState, action: Array, keys: Key) -> NoReturn:
         raise HmxError(f"cannot step {spec.id} in a compiled program: workers step it")
 
-    return Env(spec, reset, step)
+    return Env(spec, reset, step, stepper=ON_HOST)

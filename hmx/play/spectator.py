@@ -40,10 +40,7 @@ class Spectator:
         draw: Callable[[], Image] | None = None,
     ) -> None:
         self._spec, self._policy, self._carry = env.spec, policy, policy.carry
-        self._reset: Callable[..., Any] = env.reset
-        self._step: Callable[..., Any] = _step_both(env)
-        if env.spec.simulator is None:
-            self._reset, self._step = jax.jit(self._reset), jax.jit(self._step)
+        self._reset, self._step = env.stepper.program(env.reset), env.stepper.program(_step_both(env))
         if programs is not None:
             self._reset, self._step = programs.reuse("reset", self._reset), programs.reuse("step", self._step)
         self._draw, self._image = draw, cast("Image | None", None)

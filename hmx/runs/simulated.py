@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hmx.config.schema import EnvConfig
-from hmx.envs.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import ON_HOST, Env, EnvSpec, EnvState
 from hmx.registry.workers import worker_plan
 from hmx.runs.hosted import as_wide, rows_of
 from hmx.simulators.episode import EVALUATION
@@ -54,7 +54,7 @@ def on_host(spec: EnvSpec, pool: WorkerPool) -> Env:
         pool.wait(0)
         return seen()
 
-    return Env(spec, reset, step)
+    return Env(spec, reset, step, stepper=ON_HOST)
 
 
 @contextlib.contextmanager
