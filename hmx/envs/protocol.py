@@ -57,7 +57,6 @@ class EnvSpec(NamedTuple):
     decode: Callable[[Array], Array] | None = None  # packed observation -> float32 features [..., F]
     cells: Callable[[Array], tuple[Array, Array]] | None = None  # -> scalars [..., S] and board cells [..., C, F]
     action_dim: int = 0  # numbers of a continuous action; 0 if actions are discrete
-    level: Callable[[Array], Array] | None = None  # observation -> progress of the episode, int32 [...]
     value_only: int = 0  # features at the end of an observation, only for the value in training
     policy_only: int = 0  # features at its start that the value does not read, if there are some that only it reads
     describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data

@@ -13,7 +13,7 @@ from jax import lax
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.hidden import redrawn
-from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed, stage_of
+from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed
 from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.envs.hackmatrix.rules.enemies import Occupied
@@ -92,7 +92,6 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         state_axis=-1,
         decode=decode if is_packed else None,
         cells=cells_view if is_packed else None,
-        level=stage_of,
         describe=_describe,
         later_reset=partial(reset, later=True),
         redrawn=_redrawn,

@@ -142,13 +142,6 @@ def _player(words: Array) -> Array:
     return jnp.stack(features, axis=-1)
 
 
-def stage_of(obs: Array) -> Array:
-    """Return the stage in an observation, int32 [...]: packed words, or the 1,545 floats made of them."""
-    if obs.dtype == jnp.uint32:
-        return obs[..., 2 * int(V.PLANES) + PLAYER_WORDS.index("stage")].astype(jnp.int32)
-    return 1 + jnp.round(7 * obs[..., 5]).astype(jnp.int32)
-
-
 def _programs(words: Array) -> Array:
     index = jnp.arange(PROGRAM_COUNT, dtype=jnp.uint32).reshape((1,) * (words.ndim - 1) + (-1,))
     return ((words[..., -1:] >> index) & 1).astype(jnp.float32)
