@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hmx.config.option import Option
-from hmx.config.schema import Config
+from hmx.config.schema import ENTRIES, Config
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -70,11 +70,11 @@ def fields_of(kind: type[Any], section: str = "", shared: Mapping[str, Any] = Ma
     """
     hints = typing.get_type_hints(kind)
     rows = {}
-    # In a section, what environments declare is inherited, and comes after what all have.
-    for f in sorted(dataclasses.fields(kind), key=lambda f: bool(section) and f.name not in kind.__annotations__):
+    for f in dataclasses.fields(kind):
         if not f.metadata:  # `my`, and sha256 of EnvConfig, which are keys only where they are set: see `own_values`
             continue
         meta = {name: value or shared.get(name, value) for name, value in f.metadata.items()}
+        meta["envs"] = tuple(entry.id for entry in ENTRIES if f.name in entry.options.get(kind.__name__, ()))
         if not section:
             meta["flag"] = meta["flag"] or f"--{f.name.replace('_', '-')}"
         key = f"{section}.{f.name}" if section else meta["flag"]

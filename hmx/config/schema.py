@@ -1,9 +1,5 @@
-"""Declare every option of a run once: its default, meaning, unit, range and choices (see `hmx.config.option`).
+"""Declare every option of a run once: its default, meaning, unit, range and choices (see `hmx.config.option`)."""
 
-The entries of environments declare the options that only these environments read.
-"""
-
-import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -39,20 +35,21 @@ ENV_IDS: tuple[str, ...] = tuple(entry.id for entry in ENTRIES if "/" not in ent
 _LIMITS = {re.split("[-/]", entry.id)[0]: entry.limit for entry in ENTRIES if entry.limit}
 
 
-def declared(section: str) -> Any:
-    """Return a base class with the options of a section that environments declare."""
-    rows: dict[str, tuple[str, Any, Any]] = {}
+Open: Any = object  # base of classes to which `declaring` adds fields, so that a type checker accepts them
+
+
+def declaring(kind: Any) -> Any:
+    """Add to a class the options that entries of environments declare for it, and that only these environments read."""
     for entry in ENTRIES:
-        for name, kind, option in entry.options.get(section, ()):
-            envs = (*(rows[name][2].metadata["envs"] if name in rows else ()), entry.id)
-            field = dataclasses.field(default=option.default, metadata={**option.metadata, "envs": envs})
-            rows[name] = (name, kind, field)
-    here = {"__module__": __name__}  # where names of types are looked up
-    return dataclasses.make_dataclass("Declared", rows.values(), namespace=here, frozen=True, kw_only=True)
+        for name, (hint, option) in entry.options.get(kind.__name__, {}).items():
+            kind.__annotations__[name] = hint
+            setattr(kind, name, option)
+    return kind
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardWeights(declared("reward")):  # type: ignore[misc]
+@declaring
+class RewardWeights(Open):  # type: ignore[misc]
     """Weights of the reward terms that environments declare; a weight of 0 switches a term off."""
 
 
@@ -129,7 +126,8 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvConfig(declared("env")):  # type: ignore[misc]
+@declaring
+class EnvConfig(Open):  # type: ignore[misc]
     """The environment, and how many copies to step in parallel."""
 
     id: str = opt(
@@ -179,7 +177,8 @@ class EnvConfig(declared("env")):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartsConfig(declared("starts")):  # type: ignore[misc]
+@declaring
+class StartsConfig(Open):  # type: ignore[misc]
     """Training episodes that begin in a later stage, with separate metrics."""
 
 

@@ -140,7 +140,7 @@ def counted_weights(env: EnvConfig, given: RewardWeights, chosen: Collection[str
     In an environment that reads no weights, they are those that are given.
     """
     entry = find_environment(env.id)
-    if entry is None or "reward" not in entry.options:
+    if entry is None or "RewardWeights" not in entry.options:
         return given
     names = [key.removeprefix("reward.") for key in chosen if key.startswith("reward.")]
     return RewardWeights(**{name: getattr(given, name) for name in names})

@@ -23,8 +23,8 @@ class EnvEntry(NamedTuple):
     arguments: Callable[[EnvConfig, RewardWeights], tuple[Any, ...]] = lambda cfg, _: (cfg.id, cfg.max_steps)
     """Of that function; `max_steps` is at most `limit`."""
     package: str = ""  # that an extra installs
-    options: Mapping[str, tuple[tuple[str, Any, Any], ...]] = MappingProxyType({})
-    """By section: name, type or its name in the schema, and `opt(...)`; those of `reward` weight the reward terms."""
+    options: Mapping[str, Mapping[str, tuple[Any, Any]]] = MappingProxyType({})
+    """Class of the schema -> name of an option of it -> type, or its name in the schema, and `opt(...)`."""
     metrics: tuple[tuple[str, str, str, str, str], ...] = ()  # that only such environments report, as rows of the table
     groups: Mapping[str, str] = MappingProxyType({})  # of these metrics, what a group is that others do not have
     limit: int = 0  # step limit of the published task, which the configuration can only lower; 0 for none

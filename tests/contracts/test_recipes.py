@@ -70,7 +70,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     environment = Recipe(tree, "Add an environment")
     environment.write("hmx/envs/small/lamp.py", ENVIRONMENT)
-    option = '{"env": (("glow", float, opt(0.5, "reward of light", "reward", ge=0)),)}'
+    option = '{"EnvConfig": {"glow": (float, opt(0.5, "reward of light", "reward", ge=0))}}'
     place = '"lamp", f"{_SMALL}.lamp:make_lamp", lambda cfg, _: (cfg.max_steps, cfg.glow)'
     environment.insert(
         "hmx/envs/small/entries.py", ")  # fmt: skip\n\nENTRIES", f"    EnvEntry({place}, options={option}),\n"

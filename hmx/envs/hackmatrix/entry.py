@@ -10,17 +10,17 @@ from hmx.registry.entry import EnvEntry
 
 GameRules = Literal["original", "designed"]
 
-_OPTIONS = (
-    ("obs", Literal["packed", "flat"], opt(
+_OPTIONS = {
+    "obs": (Literal["packed", "flat"], opt(
         "packed", "observation of HackMatrix: packed words that the network decodes, or 1,545 floats", shape="always",
     )),
-    ("undo_depth", int, opt(4, "snapshots for the program UNDO", "snapshots", ge=1, shape="always")),
-    ("rules", GameRules, opt(
+    "undo_depth": (int, opt(4, "snapshots for the program UNDO", "snapshots", ge=1, shape="always")),
+    "rules": (GameRules, opt(
         "designed",
         "rules of HackMatrix: as in the original game, or as designed, without its UNDO bug (docs/adr/0003-rules.md)",
         gone={"closed": "0.1.0"},
     )),
-)  # fmt: skip
+}  # fmt: skip
 
 _WEIGHTS = (
     ("step_penalty", -0.01, "each valid action, including programs that cost no turn", "per step"),
@@ -44,15 +44,14 @@ _WEIGHTS = (
 """Each weight multiplies a count that the rules emit (`hmx.envs.hackmatrix.rules.Events`), or a quantity derived from
 such counts."""
 
-_STARTS = (
-    ("share", float, opt(
+_STARTS = {
+    "share": (float, opt(
         0.0, "probability, per environment and rollout, that episodes begin in stage 2 to 8, with random programs",
         "probability", ge=0, le=1, shape="if_not_default",
     )),
-    ("share_schedule", "Schedule", opt("constant", "schedule of share")),
-    ("share_end", float, opt(1.0, "final share, as a share of the initial one", ge=0, le=1)),
-)  # fmt: skip
-
+    "share_schedule": ("Schedule", opt("constant", "schedule of share")),
+    "share_end": (float, opt(1.0, "final share, as a share of the initial one", ge=0, le=1)),
+}  # fmt: skip
 
 _PROGRAMS = (
     "push", "pull", "crash", "warp", "poly", "wait", "debug", "row", "col", "undo", "step", "siph+",
@@ -79,9 +78,9 @@ ENTRIES = (
         "hmx.envs.hackmatrix.env:make_hackmatrix",
         lambda cfg, weights: (cfg, weights),
         options=MappingProxyType({
-            "env": _OPTIONS,
-            "reward": tuple((name, float, opt(weight, *words)) for name, weight, *words in _WEIGHTS),
-            "starts": _STARTS,
+            "EnvConfig": _OPTIONS,
+            "RewardWeights": {name: (float, opt(weight, *words)) for name, weight, *words in _WEIGHTS},
+            "StartsConfig": _STARTS,
         }),
         metrics=_METRICS,
         groups=MappingProxyType({"programs": "How often each program was used."}),

@@ -35,13 +35,13 @@ _TASKS = (
     ),
     EnvEntry(
         "corridor", f"{_SMALL}.corridor:make_corridor", lambda cfg, _: (cfg.max_steps, cfg.slip),
-        masked=True, steady_terms=("step_cost",), options=MappingProxyType({"env": (("slip", float, _SLIP),)}),
+        masked=True, steady_terms=("step_cost",), options=MappingProxyType({"EnvConfig": {"slip": (float, _SLIP)}}),
     ),
     EnvEntry("frozenlake", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, False)),
     EnvEntry("frozenlake-slippery", f"{_SMALL}.frozenlake:make_frozenlake", lambda cfg, _: (cfg.max_steps, True)),
     EnvEntry(
         "recall", f"{_SMALL}.recall:make_recall", lambda cfg, _: (cfg.max_steps, cfg.recall_delay),
-        masked=True, warn=_unasked, options=MappingProxyType({"env": (("recall_delay", int, _DELAY),)}),
+        masked=True, warn=_unasked, options=MappingProxyType({"EnvConfig": {"recall_delay": (int, _DELAY)}}),
     ),
     EnvEntry(
         "rendezvous", f"{_SMALL}.rendezvous:make_rendezvous", lambda cfg, _: (cfg.max_steps, cfg.num_agents),

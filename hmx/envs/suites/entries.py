@@ -26,7 +26,7 @@ SMAX_LIMIT = 100
 def _battle(name: str, num_agents: int = 1) -> EnvEntry:
     return EnvEntry(
         f"smax/{name}", "hmx.envs.suites.smax:make_smax", lambda cfg, _: (cfg.id, cfg.max_steps, cfg.world_state),
-        "jaxmarl", MappingProxyType({"env": (("world_state", bool, _WORLD_STATE),)}),
+        "jaxmarl", MappingProxyType({"EnvConfig": {"world_state": (bool, _WORLD_STATE)}}),
         (("stats/win_rate", "share", "up", "mean", "share of the ended episodes that were won; SMAX only"),),
         limit=SMAX_LIMIT, num_agents=num_agents, masked=True,
     )  # fmt: skip
