@@ -6,6 +6,7 @@ import importlib
 import inspect
 import shutil
 from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import Any, Literal
 
 import typer
@@ -41,7 +42,9 @@ class PlainHelp:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if param.param_type_name == "argument":
-                param.display_type_rich = lambda ctx: None
+                param.display_type_rich = lambda ctx: None  # of typer 0.29; 0.28 shows what the type returns
+                param.type = copy(param.type)
+                param.type.get_metavar = lambda **given: ""
             elif param.metavar is None:
                 param.metavar = ""
         return params

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,11 +15,11 @@ from rich.console import Console
 from hmx.cli import completion
 from hmx.cli.boundary import check_reports, print_json, say
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
-from hmx.config.option import MAX_SEED, OUTPUT_PANEL, checkpoint_option, opt, search_option
 from hmx.config.schema import ENV_IDS
 from hmx.config.textfile import quoted
 from hmx.console.progress import status
 from hmx.errors import ExitCode, HmxError
+from hmx.play.request import GAME_PANEL, WatchRequest
 from hmx.render.quantities import data_size
 
 if TYPE_CHECKING:
@@ -28,46 +27,10 @@ if TYPE_CHECKING:
 
 COMPILING = "compiling the game; the next start is faster"
 
-GAME_PANEL = "Game"
-
-
-@dataclass(frozen=True, kw_only=True)
-class GameOptions:
-    """The options of a game that is played or watched."""
-
-    seed: int = opt(0, "seed of the game", ge=0, le=MAX_SEED, panel=GAME_PANEL)
-    search: int | None = search_option(GAME_PANEL)
-    checkpoint: int | None = checkpoint_option(GAME_PANEL)
-    scenario: Path | None = opt(
-        None, "start from the position in a JSON file (docs/hackmatrix.md)", metavar="FILE", panel=GAME_PANEL
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchOptions(GameOptions):
-    """What to watch."""
-
-    random: bool = opt(False, "watch random play instead of an agent", panel=GAME_PANEL)
-    episodes: int = opt(1, "number of episodes to show", ge=1, short="-n", panel=GAME_PANEL)
-    greedy: bool = opt(False, "take the most probable action instead of sampling", panel=GAME_PANEL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowOptions:
-    """How to show it."""
-
-    delay: float = opt(0.4, "pause between steps in a terminal", "seconds", ge=0, metavar="SECONDS", panel=OUTPUT_PANEL)
-    step: bool = opt(False, "wait for Enter before every step", panel=OUTPUT_PANEL)
-    save: Path | None = opt(
-        None, "save the episodes as an animation instead: .gif, .svg or .html", metavar="FILE", panel=OUTPUT_PANEL
-    )
-    force: bool = opt(False, "with --save: replace an existing file", panel=OUTPUT_PANEL)
-
 
 @with_options()
 def watch(
-    options: WatchOptions,
-    shown: ShowOptions,
+    request: WatchRequest,
     run: Annotated[
         Path | None,
         argument(
@@ -107,10 +70,10 @@ def watch(
         from hmx.play.watch import show
         from hmx.play.watch import watch as frames_of
 
-    save = shown.save
+    save = request.save
     if save is not None:
-        check_target(save, shown.force)
-    title = "random play" if options.random else str(run)
+        check_target(save, request.force)
+    title = "random play" if request.random else str(run)
     chosen = None
     if env is not None or sets:
         chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
@@ -118,12 +81,12 @@ def watch(
     warnings: list[str] = []
     in_terminal = save is None and not json
     pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
-    begin = partial(frames_of, run, **vars(options), env=chosen, pictures=pictures, warn=warnings.append)
+    begin = partial(frames_of, run, request, env=chosen, pictures=pictures, warn=warnings.append)
     if save is not None:
         with status(COMPILING):
             frames = list(begin())
         with saying_at_end(warnings):
-            _save(frames, save, title, shown.delay, json)
+            _save(frames, save, title, request.delay, json)
     elif json:
         with status(COMPILING):
             started = begin()
@@ -135,7 +98,7 @@ def watch(
         with status(COMPILING):
             started = begin()
         with leaving_by_ctrl_c(), saying_at_end(warnings):
-            show(started, title=title, delay=shown.delay, step=shown.step)
+            show(started, title=title, delay=request.delay, step=request.step)
 
 
 def check_target(path: Path, force: bool) -> None:

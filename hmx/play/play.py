@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from rich.console import Console
 
@@ -16,6 +15,7 @@ from hmx.play.advice import Advisor, make_advisor
 from hmx.play.boards import BoardView
 from hmx.play.keys import RESIZED, Keyboard
 from hmx.play.reasons import why_not
+from hmx.play.request import PlayRequest
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import PROGRAM_KEYS, draw, explain
 from hmx.play.simulator import Simulator
@@ -33,15 +33,7 @@ KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
 HELP = "arrows/wasd move  space siphon  1-0 e-p f-k programs  n new  ? rules  q quit"
 
 
-def open_game(
-    *,
-    seed: int = 0,
-    scenario: Path | None = None,
-    advise: str | Path | None = None,
-    search: int | None = None,
-    checkpoint: int | None = None,
-    warn: Warn = ignore,
-) -> tuple[Simulator, Advisor | None]:
+def open_game(request: PlayRequest, warn: Warn = ignore) -> tuple[Simulator, Advisor | None]:
     """Open a game without a step limit, by the rules of the run whose agent advises, if any; `warn` as of `watch`.
 
     Return the game, and what compares the best two actions of the agent.
@@ -50,28 +42,29 @@ def open_game(
         HmxError: a run of another environment, or a search that is not possible (exit code 2); no such run or no intact
             checkpoint (3).
     """
-    if advise is None and (search is not None or checkpoint is not None):
-        searches = search is not None
-        what, option = ("search", "--search 32") if searches else ("use a checkpoint", f"--checkpoint {checkpoint}")
+    if request.advise is None and (request.search is not None or request.checkpoint is not None):
+        what, option = "use a checkpoint", f"--checkpoint {request.checkpoint}"
+        if request.search is not None:
+            what, option = "search", "--search 32"
         raise HmxError(f"cannot {what}: no agent given", f"hmx play --advise RUN {option}")
-    position = None if scenario is None else read_scenario(scenario)
-    run = None if advise is None else Run.find(advise)
+    position = None if request.scenario is None else read_scenario(request.scenario)
+    run = None if request.advise is None else Run.find(request.advise)
     cfg = Config() if run is None else run.cfg
     if "board" not in features_of(cfg.env):
-        raise HmxError(f"cannot take advice from {advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
+        raise HmxError(f"cannot take advice from {request.advise}: it plays {cfg.env.id}", "give a run of HackMatrix")
     enable_cache()
     env = dataclasses.replace(cfg.env, max_steps=0)
 
     def begin() -> tuple[Simulator, Advisor | None]:
         if run is None:
-            return Simulator(env, cfg.reward, seed=seed, position=position), None
+            return Simulator(env, cfg.reward, seed=request.seed, position=position), None
         session = run.open()
-        state = restored_state(run, session, checkpoint, warn)
-        policy = agent_policy(session, state, False, search)
-        game = Simulator(env, cfg.reward, seed=seed, position=position, policy=policy)
-        advise = make_advisor(judge_of(session, state, ReviewRequest()))
-        advise(game)  # compiles
-        return game, advise
+        state = restored_state(run, session, request.checkpoint, warn)
+        policy = agent_policy(session, state, False, request.search)
+        game = Simulator(env, cfg.reward, seed=request.seed, position=position, policy=policy)
+        advisor = make_advisor(judge_of(session, state, ReviewRequest()))
+        advisor(game)  # compiles
+        return game, advisor
 
     # In another thread, so that Ctrl-C works while it compiles.
     return interruptible(begin)

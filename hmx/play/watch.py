@@ -24,6 +24,7 @@ from hmx.errors import HmxError
 from hmx.play import keys
 from hmx.play.frames import Frame, FramePolicy, frame_policy
 from hmx.play.keys import Keyboard
+from hmx.play.request import WatchRequest
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import draw, explain, summary, view
 from hmx.play.simulator import Simulator
@@ -45,58 +46,54 @@ def ignore(text: str) -> None:
     """Drop a warning."""
 
 
+_DEFAULTS = WatchRequest()
+
+
 def watch(
     run: str | Path | None = None,
+    request: WatchRequest = _DEFAULTS,
     *,
-    random: bool = False,
     env: EnvConfig | None = None,
-    scenario: Path | None = None,
-    seed: int = 0,
-    episodes: int = 1,
-    greedy: bool = False,
-    search: int | None = None,
-    checkpoint: int | None = None,
     pictures: bool = False,
     warn: Warn = ignore,
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
-    The first of several agents trained side by side plays. `env` is the environment of random play, and `scenario` a
-    file with the position that every episode starts from. `warn` is called for each newer checkpoint that cannot be
-    used. With `pictures`, frames of a simulator hold what it draws, if it can.
+    The first of several agents trained side by side plays. `env` is the environment of random play. `warn` is called
+    for each newer checkpoint that cannot be used. With `pictures`, frames of a simulator hold what it draws, if it can.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
             not possible (exit code 2); no such run or no intact checkpoint (3). Raised by this call, not by the first
             frame.
     """
-    if (run is None and not random) or (run is not None and env is not None):
+    if (run is None and not request.random) or (run is not None and env is not None):
         why = "no run given" if run is None else "a run has its own environment"
         raise HmxError(f"cannot watch: {why}", "hmx watch RUN, or hmx watch --random --env ID")
-    position = None if scenario is None else read_scenario(scenario)
+    position, seed = None if request.scenario is None else read_scenario(request.scenario), request.seed
     enable_cache()
     source = None if run is None else Run.find(run)
     cfg = Config(env=env or EnvConfig()) if source is None else source.cfg
-    if search is not None and run is None:
+    if request.search is not None and run is None:
         raise HmxError("cannot search: random play has no values to guide it", "hmx watch RUN --search 32")
     has_board = "board" in features_of(cfg.env)
-    if scenario is not None and not has_board:
+    if request.scenario is not None and not has_board:
         raise HmxError(f"cannot start from a scenario: {cfg.env.id} has none", "leave out --scenario")
 
     stack = contextlib.ExitStack()  # of what to close after the last frame
 
     def open_game() -> Simulator | Spectator:
         programs = None
-        if random or source is None:
+        if request.random or source is None:
             made = make_env(cfg.env, cfg.reward)
             spec = made.spec
             policy = frame_policy(random_policy(action_dim=spec.action_dim, parts=spec.action_parts))
         else:
             session = source.open()
-            if search is not None:
+            if request.search is not None:
                 session = session._replace(env=playable(session.env, "a search"))
-            state = restored_state(source, session, checkpoint, warn)
-            made, policy = session.env, agent_policy(session, state, greedy, search)
+            state = restored_state(source, session, request.checkpoint, warn)
+            made, policy = session.env, agent_policy(session, state, request.greedy, request.search)
             programs = None if session.lowered is None else session.lowered.part("game")
         if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)
@@ -107,7 +104,7 @@ def watch(
         return Spectator(on_host(made.spec, pool), seed=seed, policy=policy, draw=draw)
 
     # In another thread, so that Ctrl-C works while it compiles.
-    return _frames(interruptible(open_game), episodes, stack)
+    return _frames(interruptible(open_game), request.episodes, stack)
 
 
 def _open_simulator(

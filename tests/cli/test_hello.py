@@ -148,3 +148,8 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help():
     group = typer.main.get_command(app)
     for name, command in group.commands.items():
         assert _summary(name).split("\n\n")[0] == inspect.cleandoc(command.help).split("\n\n")[0]
+
+
+@pytest.mark.parametrize("words", [("report",), ("runs", "rename"), ("presets",), ("compare",)])
+def test_help_names_arguments_without_types_of_python(hmx, words):
+    assert not re.search(r"<\w+>", hmx(*words, "--help").output)

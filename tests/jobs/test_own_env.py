@@ -14,6 +14,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs, verify
+from hmx.play.request import WatchRequest
 from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.registry import user_code
@@ -44,7 +45,7 @@ def test_a_run_keeps_its_environment_and_refuses_a_changed_one(game, make_config
     assert stored.sha256 == meta.environment["sha256"] and meta.environment["path"] == str(game)
     assert (run / "environment.py").read_bytes() == game.read_bytes() and verify(run).intact
     assert evaluate(run, episodes=4).policies[0].info is not None
-    frames = list(watch(run, greedy=True))
+    frames = list(watch(run, WatchRequest(greedy=True)))
     assert frames[-1].outcome in ("terminated", "truncated") and "D" in frames[0].picture
     assert frames[0].to_json()["picture"] == frames[0].picture and set(frames[1].terms) == {"coin", "door", "step_cost"}
 
@@ -90,18 +91,18 @@ def test_listing_verifying_and_comparing_runs_never_imports_their_environment(ga
 
 @pytest.mark.parametrize("env_id", ["frozenlake", "cartpole", "pendulum", "counting"])
 def test_watch_shows_every_environment(env_id):
-    frames = list(watch(random=True, env=EnvConfig(id=env_id, max_steps=3), seed=1))
+    frames = list(watch(None, WatchRequest(random=True, seed=1), env=EnvConfig(id=env_id, max_steps=3)))
     pictures = {"frozenlake": "@", "cartpole": "[=]", "pendulum": "degrees"}
     shown = [frame.picture for frame in frames]
     assert len(shown) == 4 and all(
         pictures[env_id] in text if env_id in pictures else float(text) >= 0 for text in shown
     )
     assert frames[-1].outcome == "truncated" and frames[-1].action_name
-    assert frames == list(watch(random=True, env=EnvConfig(id=env_id, max_steps=3), seed=1))
+    assert frames == list(watch(None, WatchRequest(random=True, seed=1), env=EnvConfig(id=env_id, max_steps=3)))
 
 
 def test_watch_shows_the_final_state_of_an_episode_not_the_next_start():
-    frames = list(watch(random=True, env=EnvConfig(id="frozenlake"), seed=0))
+    frames = list(watch(None, WatchRequest(random=True), env=EnvConfig(id="frozenlake")))
     assert frames[-1].outcome == "terminated" and frames[-1].picture[0] != "@"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from hmx.errors import HmxError
 from hmx.play.play import open_game
+from hmx.play.request import PlayRequest
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,6 @@ from hmx.play.play import open_game
 )
 def test_play_needs_an_agent_to_search_or_to_load(given: dict[str, Any], words: str) -> None:
     with pytest.raises(HmxError, match=f"{words}: no agent given") as problem:
-        open_game(**given)
+        open_game(PlayRequest(**given))
     option = next(iter(given))
     assert problem.value.hint.startswith(f"hmx play --advise RUN --{option} ")
