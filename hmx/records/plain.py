@@ -137,8 +137,9 @@ def _typed(kind: Any, value: Any, made: Makers) -> Any:
         if origin is list:
             return value
         return {_key(args[0], key): _typed(args[1], item, made) for key, item in value.items()}
-    if hasattr(kind, "__annotations__") and isinstance(value, dict) and value.keys() <= _hints(kind).keys():
-        return kind(**{name: _typed(_hints(kind)[name], item, made) for name, item in value.items()})
+    if hasattr(kind, "__annotations__") and isinstance(value, dict):
+        hints = _hints(kind)
+        return kind(**{name: _typed(hints.get(name, object), item, made) for name, item in value.items()})
     raise TypeError(f"{value!r:.80} is not {getattr(kind, '__name__', kind)}")
 
 
@@ -148,6 +149,4 @@ def _key(kind: Any, key: str) -> Any:
 
 @functools.cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
-    """Return the types of the fields that `plain` writes, by name."""
-    hidden = {f.name for f in getattr(kind, "__dataclass_fields__", {}).values() if not f.metadata.get("json", True)}
-    return {name: hint for name, hint in typing.get_type_hints(kind).items() if name not in hidden}
+    return typing.get_type_hints(kind)

@@ -7,11 +7,11 @@ processes may work on it. Each trial is an ordinary run folder with a few more f
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hmx.config.files import make_folder, words
 from hmx.config.option import MAX_SEED, opt
@@ -216,17 +216,17 @@ class Study:
         """The configuration that trials start from; the first one of several."""
         return next(iter(self.configs.values()))
 
-    @cached_property
+    @functools.cached_property
     def accepted(self) -> tuple[Trial, ...]:
         """The trials that count."""
         return tuple(trial for trial in self.trials if not trial.refused)
 
-    @cached_property
+    @functools.cached_property
     def by_number(self) -> Mapping[int, Trial]:
         """The trials by number."""
         return {trial.number: trial for trial in self.trials}
 
-    @cached_property
+    @functools.cached_property
     def confirmed(self) -> Mapping[int, Confirmation]:
         """The confirmations with a result, by the number of the trial."""
         return {one.trial: one for one in self.confirmations if one.result}
@@ -317,9 +317,17 @@ def read_record(kind: type[R], path: Path) -> R:
     data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=1)
     try:
         data.pop("schema")
+        if data.keys() & _of_other_files(kind):
+            raise TypeError("it has values of other files")
         return typed(kind, data)
     except (TypeError, AttributeError, KeyError):
         raise HmxError(f"{path} is damaged: not a record of a study", hint, ExitCode.ARTEFACT) from None
+
+
+@functools.cache
+def _of_other_files(kind: Any) -> frozenset[str]:
+    """Return the fields of a record that its own file does not have; a study reads thousands of records."""
+    return frozenset(field.name for field in dataclasses.fields(kind) if not field.metadata.get("json", True))
 
 
 def ranges_of(numbers: Collection[int]) -> str:
