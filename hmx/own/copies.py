@@ -1,12 +1,16 @@
 """Simulators with `get_state` and `set_state` as environments that compiled programs can step, in copies of a position.
 
-A state is bytes in an array; every step sends states, actions and keys to worker processes (`hmx.simulators.branches`)
+A state is bytes in an array; every step sends states, actions and keys to worker processes (`hmx.simulators.branching`)
 by a callback, and depends on nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,12 +19,80 @@ import numpy as np
 
 from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import Env, EnvSpec
-from hmx.registry.workers import worker_plan
-from hmx.simulators.branches import Branches, FailedInProgram
+from hmx.errors import ExitCode, HmxError
+from hmx.registry.workers import WorkerPlan, worker_plan
 from hmx.simulators.branching import BEGIN
+from hmx.simulators.pool import SimulatorFailed, WorkerPool
 from hmx.simulators.recipe import Recipe
-from hmx.simulators.spaces import Facts
+from hmx.simulators.spaces import Facts, step_rows
 from hmx.types import Array, Key, Timestep
+
+_MARK = "SIMULATOR FAILED "
+
+
+class FailedInProgram(Exception):
+    """What a compiled program may raise: the error as text, since only the text comes out of the program."""
+
+    def __init__(self, error: HmxError) -> None:
+        super().__init__(_MARK + json.dumps([error.message, error.hint, int(error.exit_code)]))
+
+
+@contextlib.contextmanager
+def naming_failures() -> Iterator[None]:
+    """Raise the failure of a simulator that ended a compiled program instead of the error of the program."""
+    try:
+        yield
+    except Exception as error:  # JAX raises several types
+        if (failure := _failure_in(error)) is not None:
+            raise failure from None
+        raise
+
+
+def _failure_in(error: Exception) -> SimulatorFailed | None:
+    for line in str(error).splitlines():
+        with contextlib.suppress(ValueError):
+            message, hint, code = json.loads(line.partition(_MARK)[2].rstrip())
+            return SimulatorFailed(message, hint, ExitCode(code))
+    return None
+
+
+class Branches:
+    """Workers that step copies of a simulator; they end when this object does, and their number changes no result.
+
+    Raises:
+        HmxError: the simulator fails.
+    """
+
+    def __init__(self, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> None:
+        self._pool: WorkerPool | None = None
+        plan = WorkerPlan(worker_plan(cfg).num_workers, 1, 1)
+        self._start = partial(WorkerPool, recipe, None, plan, seed=0, stream=0, timeout=cfg.worker_timeout)
+        self._pool = self._start()
+        self._size = self._pool.state_size()
+        self.asked, self.answered = step_rows(facts, self._size)
+
+    def answer(self, rows: np.ndarray) -> np.ndarray:
+        """Return the answers to rows, `[N]` of `asked`.
+
+        Raises:
+            FailedInProgram: a worker died, hung or raised.
+        """
+        try:
+            if self._pool is None:
+                self._pool = self._start()
+            payload = b"".join(self._pool.branch(rows, self._size))
+        except HmxError as error:
+            self.close()
+            raise FailedInProgram(error) from None
+        return np.frombuffer(payload, self.answered)
+
+    def close(self) -> None:
+        """End the workers."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    __del__ = close
 
 
 def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
@@ -30,7 +102,7 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
         HmxError: the simulator fails.
     """
     logging.getLogger("jax._src.callback").addFilter(_is_not_ours)
-    branches = Branches(recipe, facts, worker_plan(cfg).num_workers, cfg.worker_timeout)
+    branches = Branches(recipe, facts, cfg)
     form, answered = branches.asked, branches.answered
 
     def on_host(state: Any, steps: Any, action: Any, key: Any) -> tuple[np.ndarray, ...]:

@@ -21,6 +21,7 @@ from hmx.config.schema import Config, EnvConfig
 from hmx.envs.protocol import EnvSpec, playable
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
+from hmx.own.copies import naming_failures
 from hmx.play import keys
 from hmx.play.frames import Frame, FramePolicy, frame_policy
 from hmx.play.keys import Keyboard
@@ -35,7 +36,6 @@ from hmx.runs.restoring import Run
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
 from hmx.runs.simulated import on_host, open_pool
-from hmx.simulators.branches import naming_failures
 from hmx.simulators.pool import SimulatorFailed, WorkerPool
 
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"

@@ -60,14 +60,10 @@ def check_schema(number: object, newest: int, what: str) -> None:
         raise NewerSchema(message, "upgrade hmx", ExitCode.ARTEFACT)
 
 
-def is_foreign(found: str, run_id: str) -> bool:
-    """Return whether a file's id of its run is that of another run; files of old schemas have none."""
-    return bool(found and run_id and found != run_id)
-
-
-def of_another_run(found: str, run_id: str) -> str:
-    """Return the message for a file that `is_foreign`."""
-    return f"belongs to another run (id {found[:40]} instead of {run_id[:40]})"
+def foreign(found: str, run_id: str) -> str:
+    """Return the problem of a file that names another run than `run_id`, "" if it does not; old schemas name none."""
+    other = found and run_id and found != run_id
+    return f"belongs to another run (id {found[:40]} instead of {run_id[:40]})" if other else ""
 
 
 def sealed(data: Mapping[str, object]) -> str:

@@ -219,8 +219,8 @@ def _faults(checkpoint: Path, deep: bool, run_id: str) -> list[str]:
     except HmxError as problem:
         return [problem.message]
     found = []
-    if artefact.is_foreign(manifest.run_id, run_id):
-        found.append(artefact.of_another_run(manifest.run_id, run_id))
+    if other := artefact.foreign(manifest.run_id, run_id):
+        found.append(other)
     if checkpoint.name.isdigit() and int(checkpoint.name) != manifest.update:
         found.append(f"the manifest is of update {manifest.update}")
     for file in manifest.files:

@@ -17,7 +17,7 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints, jsonl, meta
-from hmx.records.artefact import REPORT_SCHEMA, NewerSchema, is_foreign, of_another_run, read_json
+from hmx.records.artefact import REPORT_SCHEMA, NewerSchema, foreign, read_json
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, EVALUATION, META, METRICS, REPORTS, RunPaths
 from hmx.registry.load import load
@@ -152,7 +152,7 @@ def copy_of(paths: RunPaths, name: str) -> Copy | None:
         try:
             manifest = checkpoints.read_manifest(checkpoint)
             files = {file.path: file for file in manifest.files}
-            if name in files and not is_foreign(manifest.run_id, run_id):
+            if name in files and not foreign(manifest.run_id, run_id):
                 text = read_plain(checkpoint / name).decode("utf-8")
                 if meta.sha256(text) == files[name].sha256:
                     return Copy(checkpoint / name, text)
@@ -191,11 +191,11 @@ def foreign_files(paths: RunPaths) -> list[str]:
     run_id, found = run_id_of(paths), []
     with contextlib.suppress(OSError, HmxError):
         ids = {jsonl.run_of(record) for record in jsonl.tail(paths.metrics)}
-        found += [f"{METRICS} {of_another_run(other, run_id)}" for other in sorted(ids) if is_foreign(other, run_id)]
+        found += [f"{METRICS} {why}" for other in sorted(ids) if (why := foreign(other, run_id))]
     with contextlib.suppress(HmxError):
         report = read_json(paths.reports / EVALUATION, REPORT_SCHEMA, "", "")
         other = str(report.get("run_id", "")) if isinstance(report, dict) else ""
-        found += [f"{REPORTS}/{EVALUATION} {of_another_run(other, run_id)}"] if is_foreign(other, run_id) else []
+        found += [f"{REPORTS}/{EVALUATION} {why}"] if (why := foreign(other, run_id)) else []
     return found
 
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from hmx.config.files import open_plain, retrying, words
 from hmx.errors import ExitCode, HmxError
-from hmx.records.artefact import check_schema, is_foreign
+from hmx.records.artefact import check_schema, foreign
 from hmx.records.atomic import replacing, sync_folder
 from hmx.records.metrics_table import RENAMED
 
@@ -246,7 +246,7 @@ def _until(
     After `most` damaged lines nothing more is read.
     """
     for number, line, record in scan(path):
-        number_of = None if record is None or is_foreign(run_of(record), run_id) else update_of(record)
+        number_of = None if record is None or foreign(run_of(record), run_id) else update_of(record)
         if record is None or number_of is None:
             damaged += [number] if line.endswith(b"\n") else []
         elif number_of <= update:

@@ -37,9 +37,10 @@ def new_run(root: str | Path, name: str, stem: str, force: bool = False) -> RunP
     paths = RunPaths(root, name)
     with writing("the run folder", paths.folder):
         if paths.folder.exists() and any(paths.folder.iterdir()):
-            if not force:
+            if not force or not paths.exists():
                 raise _exists(paths)
-            _clear(paths)
+            with RunLock(paths):
+                _delete_contents(paths)
         paths.folder.mkdir(parents=True, exist_ok=True)
         _subfolders(paths)
     return paths
@@ -81,8 +82,8 @@ def find_run(run: str | Path, root: str | Path = DEFAULT_ROOT) -> RunPaths:
                 return paths
         is_folder = any(folder.is_dir() for folder in candidates)
     except OSError as problem:
-        words = f"cannot read {text[:100]}: {(problem.strerror or str(problem)).lower()}"
-        raise HmxError(words, "check the path and its permissions", ExitCode.ARTEFACT) from None
+        message = f"cannot read {text[:100]}: {words(problem)}"
+        raise HmxError(message, "check the path and its permissions", ExitCode.ARTEFACT) from None
     if is_folder:
         message = f"{text} is not a run folder: it has no {CONFIG}"
     else:
@@ -171,13 +172,6 @@ def _exists(paths: RunPaths) -> HmxError:
         way = f"extend it: hmx resume {paths.argument} --steps {2 * steps}"
     hint = f"{way}; or use another name: {other}; or delete it: --force"
     return HmxError(f"run {paths.folder} already exists", hint)
-
-
-def _clear(paths: RunPaths) -> None:
-    if not paths.exists():
-        raise _exists(paths)
-    with RunLock(paths):
-        _delete_contents(paths)
 
 
 def renew_run(paths: RunPaths) -> None:

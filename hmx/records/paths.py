@@ -32,8 +32,8 @@ RUN_FILES = (CONFIG, META, METRICS, LOCK, ENVIRONMENT)
 
 _PARTS = {
     "folder": "", "config": CONFIG, "meta": META, "metrics": METRICS, "checkpoints": CHECKPOINTS, "lock": LOCK,
-    "reports": REPORTS, "diagnosis": DIAGNOSIS, "environment": ENVIRONMENT,
-    "reference": REFERENCE,
+    "reports": REPORTS, "diagnosis": DIAGNOSIS, "events": EVENTS, "environment": ENVIRONMENT, "reference": REFERENCE,
+    "weights": WEIGHTS,
 }  # fmt: skip
 
 
@@ -68,24 +68,16 @@ class RunPaths:
     lock: Path = dataclasses.field(init=False)  # exists while a process trains
     reports: Path = dataclasses.field(init=False)  # folder of evaluations and reports
     diagnosis: Path = dataclasses.field(init=False)  # folder of states before updates that were not finite
+    events: Path = dataclasses.field(init=False)  # folder of TensorBoard event files
     environment: Path = dataclasses.field(init=False)  # copy of the user's environment; only compared, never run
     reference: Path = dataclasses.field(init=False)  # the reference policy, if there is one
+    weights: Path = dataclasses.field(init=False)  # the policy, in a folder that otherwise contains only a run.toml
 
     def __post_init__(self) -> None:
         if not is_folder_name(self.name):
             raise name_error(self.name)
         root = Path(self.root)
         vars(self).update({part: root / self.name / name for part, name in _PARTS.items()}, root=root)
-
-    @property
-    def weights(self) -> Path:
-        """Return the file of the policy, in a folder that otherwise contains only the configuration of a run."""
-        return self.folder / WEIGHTS
-
-    @property
-    def events(self) -> Path:
-        """Return the folder of TensorBoard event files."""
-        return self.folder / EVENTS
 
     def checkpoint(self, update: int) -> Path:
         """Return the folder of one checkpoint."""

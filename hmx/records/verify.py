@@ -17,12 +17,10 @@ from hmx.records.checkpoints import Manifest
 from hmx.records.meta import Meta
 from hmx.records.paths import (
     CHECKPOINTS,
-    CONFIG,
     ENVIRONMENT,
     EVALUATION,
     GRADIENTS,
     LOCK,
-    META,
     METRICS,
     REFERENCE,
     SCORE_REPORT,
@@ -72,7 +70,7 @@ def verify(paths: RunPaths) -> VerifyResult:
 def _verify(paths: RunPaths) -> VerifyResult:
     known, run_id = meta.find(paths.meta), frozen.run_id_of(paths)
     problem = frozen.config_fault(paths, exact=True)
-    damage = [] if problem is None else [Damage(CONFIG, _short(problem, paths.config))]
+    damage = [] if problem is None else [_of(paths, paths.config, problem)]
     faults = {p: checkpoints.faults(p, run_id=run_id) for p in checkpoints.listing(paths.checkpoints)}
     intact = _manifests(p for p, found in faults.items() if not found)
     states = [] if paths.diagnosis.is_symlink() else checkpoints.listing(paths.diagnosis)
@@ -87,7 +85,7 @@ def _verify(paths: RunPaths) -> VerifyResult:
     damage += [found for path in reports if path.suffix == ".npz" for found in _arrays(paths, path)]
     # Last, since a run writes it after each checkpoint.
     problem = frozen.meta_fault(paths)
-    damage += [Damage(META, _short(problem, paths.meta))] if problem is not None else []
+    damage += [] if problem is None else [_of(paths, paths.meta, problem)]
     lock_damage, lock_notes = _lock(paths)
     aside = [
         Damage(_inside(paths, path), "set aside as damaged")
@@ -110,9 +108,13 @@ def _inside(paths: RunPaths, path: Path) -> str:
     return path.relative_to(paths.folder).as_posix()
 
 
-def _short(problem: HmxError, path: Path) -> str:
-    """Return the message without the path, which is shown next to it."""
-    return problem.message.removeprefix(f"{path} ").removeprefix(f"cannot read {path}: ")
+def _of(paths: RunPaths, path: Path, problem: HmxError | OSError) -> Damage:
+    """Return the damage of a file, without the path, which is shown next to it."""
+    if isinstance(problem, HmxError):
+        what = problem.message.removeprefix(f"{path} ").removeprefix(f"cannot read {path}: ")
+    else:
+        what = "missing" if isinstance(problem, FileNotFoundError) else files.words(problem)
+    return Damage(_inside(paths, path), what)
 
 
 def _absent(paths: RunPaths, known: Meta | None, faults: dict[Path, list[str]]) -> Iterator[Damage]:
@@ -133,7 +135,7 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
         if hashlib.sha256(files.read_plain(paths.environment)).hexdigest() != known.environment.get("sha256"):
             yield Damage(ENVIRONMENT, "has changed since the run began")
     except OSError as problem:
-        yield Damage(ENVIRONMENT, "missing" if isinstance(problem, FileNotFoundError) else files.words(problem))
+        yield _of(paths, paths.environment, problem)
 
 
 def _reference(paths: RunPaths, run_id: str) -> Iterator[Damage]:
@@ -145,27 +147,22 @@ def _reference(paths: RunPaths, run_id: str) -> Iterator[Damage]:
     try:
         header, _ = reference_file.KIND.read(paths.reference, in_memory=False)
     except HmxError as problem:
-        yield Damage(REFERENCE, _short(problem, paths.reference))
+        yield _of(paths, paths.reference, problem)
         return
-    found = header[reference_file.RUN_ID]
-    if artefact.is_foreign(found, run_id):
-        yield Damage(REFERENCE, artefact.of_another_run(found, run_id))
+    if other := artefact.foreign(header[reference_file.RUN_ID], run_id):
+        yield Damage(REFERENCE, other)
 
 
 def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:
     try:
         found = jsonl.survey(paths.metrics)
-    except FileNotFoundError:
-        if intact:
-            yield Damage(METRICS, "missing")
-        return
     except (HmxError, OSError) as problem:
-        what = _short(problem, paths.metrics) if isinstance(problem, HmxError) else files.words(problem)
-        yield Damage(METRICS, what)
+        if intact or not isinstance(problem, FileNotFoundError):
+            yield _of(paths, paths.metrics, problem)
         return
     if known is not None:
-        foreign = [run_id for run_id in found.runs if artefact.is_foreign(run_id, known.run_id)]
-        yield from (Damage(METRICS, artefact.of_another_run(run_id, known.run_id)) for run_id in foreign[:20])
+        foreign = [why for run_id in found.runs if (why := artefact.foreign(run_id, known.run_id))]
+        yield from (Damage(METRICS, why) for why in foreign[:20])
     yield from (Damage(METRICS, f"line {number} is not a record") for number in found.damaged[:20])
     yield from (Damage(METRICS, f"lacks {_span(first, last)}") for first, last in found.missing[:20])
     yield from (Damage(METRICS, f"has update {update} more than once") for update in found.repeated[:20])
@@ -177,7 +174,7 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
     try:
         yield from _changed(paths, intact)
     except files.Unreadable as problem:
-        yield Damage(METRICS, _short(problem, paths.metrics))
+        yield _of(paths, paths.metrics, problem)
 
 
 def _changed(paths: RunPaths, intact: dict[int, Manifest]) -> Iterator[Damage]:
@@ -198,14 +195,14 @@ def _report(paths: RunPaths, path: Path, run_id: str) -> Iterator[Damage]:
             path, artefact.REPORT_SCHEMA, f"{path} is missing", "", sealed_from=artefact.REPORT_SEALED_FROM
         )
     except HmxError as problem:
-        yield Damage(_inside(paths, path), _short(problem, path))
+        yield _of(paths, path, problem)
         return
     if path.name in _REPORTS and not (isinstance(data, dict) and type(data.get("schema")) is int):
         yield Damage(_inside(paths, path), "not a report")
         return
     found = str(data.get("run_id", "")) if isinstance(data, dict) else ""
-    if artefact.is_foreign(found, run_id):
-        yield Damage(_inside(paths, path), artefact.of_another_run(found, run_id))
+    if other := artefact.foreign(found, run_id):
+        yield Damage(_inside(paths, path), other)
 
 
 def _arrays(paths: RunPaths, path: Path) -> Iterator[Damage]:
@@ -216,7 +213,7 @@ def _arrays(paths: RunPaths, path: Path) -> Iterator[Damage]:
         elif path.name.startswith("buffer"):
             buffer_file.read(path, in_memory=False)
     except HmxError as problem:
-        yield Damage(_inside(paths, path), _short(problem, path))
+        yield _of(paths, path, problem)
 
 
 def _no_report(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
@@ -236,7 +233,7 @@ def _lock(paths: RunPaths) -> tuple[list[Damage], list[Damage]]:
     except FileNotFoundError:  # released since
         return [], []
     except OSError as problem:
-        return [Damage(LOCK, files.words(problem))], []
+        return [_of(paths, paths.lock, problem)], []
     if holding.state == "free":
         return [], []
     if holding.owner is None and size:

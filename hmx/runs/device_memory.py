@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 
 from hmx.errors import ExitCode, HmxError, optional
-from hmx.simulators.branches import naming_failures
+from hmx.own.copies import naming_failures
 
 _KEPT = "Existing checkpoints are intact: `hmx resume` continues from the newest"
 

@@ -15,7 +15,7 @@ from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.types import TrainState
 from hmx.errors import ExitCode, HmxError
 from hmx.records import frozen
-from hmx.records.artefact import is_foreign, of_another_run
+from hmx.records.artefact import foreign
 from hmx.records.paths import RunPaths
 from hmx.records.reference_file import KIND, RUN_ID, SOURCE
 from hmx.runs import checkpoint, weights
@@ -57,8 +57,8 @@ def attached(session: Session, paths: RunPaths | None, state: TrainState) -> Tra
             f"{paths.folder} has lost its reference policy {paths.reference.name}", KIND.hint, ExitCode.ARTEFACT
         )
     header, arrays = KIND.read(paths.reference)
-    if is_foreign(header[RUN_ID], run_id := frozen.run_id_of(paths)):
-        raise HmxError(f"{paths.reference} {of_another_run(header[RUN_ID], run_id)}", KIND.hint, ExitCode.ARTEFACT)
+    if other := foreign(header[RUN_ID], frozen.run_id_of(paths)):
+        raise HmxError(f"{paths.reference} {other}", KIND.hint, ExitCode.ARTEFACT)
     learned = {name: loaded(array) for name, array in arrays.items()}
     if problems := weights.differences(session.abstract, learned):
         what = f"{paths.reference} does not fit the run: its {problems[0]}"

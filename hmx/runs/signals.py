@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import TypeVar
 
-from hmx.simulators.branches import naming_failures
+from hmx.own.copies import naming_failures
 
 T = TypeVar("T")
 

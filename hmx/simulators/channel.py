@@ -28,16 +28,17 @@ def receive(link: socket.socket) -> tuple[bytes, dict[str, Any], bytes]:
     """
     kind = link.recv(1)
     if kind in (MESSAGE, ERROR):
-        size, more = _HEAD.unpack(_exactly(link, _HEAD.size))
-        return kind, json.loads(_exactly(link, size)), _exactly(link, more)
+        size, more = _HEAD.unpack(read_exactly(link, _HEAD.size))
+        return kind, json.loads(read_exactly(link, size)), read_exactly(link, more)
     return kind, {}, b""
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
+def read_exactly(link: socket.socket, size: int) -> bytes:
+    """Return exactly `size` bytes; ConnectionResetError if the other end is closed before."""
     data = bytearray()
     while len(data) < size:
         some = link.recv(min(size - len(data), _CHUNK))
         if not some:
-            raise ConnectionError("the other end was closed within a message")
+            raise ConnectionResetError("closed by the other side")
         data += some
     return bytes(data)

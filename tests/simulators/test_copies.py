@@ -9,9 +9,9 @@ import pytest
 
 from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import playable
+from hmx.own.copies import naming_failures
 from hmx.own.simulator import simulated
 from hmx.registry import user_code
-from hmx.simulators.branches import naming_failures
 from hmx.simulators.pool import SimulatorFailed
 from hmx.simulators.recipe import Recipe
 

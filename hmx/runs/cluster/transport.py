@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from hmx.config.textfile import printable
 from hmx.errors import ExitCode, one_line
+from hmx.simulators.channel import read_exactly
 
 BEAT_EVERY = 2.0  # seconds between two heartbeats
 SILENCE = 30.0  # seconds without data or heartbeat after which a peer counts as gone
@@ -132,17 +133,6 @@ def _exit_message(data: object) -> ExitMessage:
         case [str(message), str(hint), int(code)] if code in set(ExitCode):
             return ExitMessage(printable(message), printable(hint), code)
     raise ValueError("it sent an exit message that cannot be read")
-
-
-def read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Return exactly `size` bytes."""
-    data = bytearray()
-    while len(data) < size:
-        piece = connection.recv(min(size - len(data), _PIECE))
-        if not piece:
-            raise ConnectionResetError("closed by the other side")
-        data += piece
-    return bytes(data)
 
 
 def send_hello(connection: socket.socket, hello: dict[str, object]) -> None:
