@@ -55,13 +55,14 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
         allow(reference, "env.id")
     module, path = open_module(reference, "env.id", cfg.sha256)
     maker = find_maker(module, source.attribute)
-    if is_simulator_class(maker):  # made in worker processes only
-        return _simulator(reference, source.attribute, maker, module, cfg)
-    made, options = _made(source, path, module, cfg)
-    if is_simulator(made):
-        close(made)
-        return _simulator(reference, source.attribute, maker, module, cfg)
+    options = read_options(getattr(module, DATACLASS, None), "env", cfg.id, f"environment {quoted(cfg.id)}", cfg.my)
+    made = maker if is_simulator_class(maker) else _made(source, path, module, options)
     cfg = dataclasses.replace(cfg, my=pairs(options), sha256=sha256(reference, "env.id"))
+    if is_simulator(made):  # worker processes make their own
+        if not isinstance(made, type):
+            close(made)
+        name = source.attribute or getattr(maker, "__name__", "")
+        return simulated(Recipe(cfg.id, "", reference, name, cfg.my, cfg.sha256, cfg.max_steps), cfg), cfg
     with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
         if isinstance(made, Env):
             env = Env(made.spec._replace(id=cfg.id), made.reset, made.step)
@@ -78,34 +79,23 @@ def make_own(source: EnvSource, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
     return env, dataclasses.replace(cfg, num_agents=env.spec.num_agents)
 
 
-def _simulator(reference: str, attribute: str, maker: Theirs, module: Theirs, cfg: EnvConfig) -> tuple[Env, EnvConfig]:
-    """Return the simulator that code of the user makes, and its completed configuration."""
-    what = f"environment {quoted(cfg.id)}"
-    options = read_options(getattr(module, DATACLASS, None), "env", cfg.id, what, cfg.my)
-    cfg = dataclasses.replace(cfg, my=pairs(options), sha256=sha256(reference, "env.id"))
-    name = attribute or getattr(maker, "__name__", "")
-    recipe = Recipe(cfg.id, "", reference, name, cfg.my, cfg.sha256, cfg.max_steps)
-    return simulated(recipe, cfg), cfg
-
-
-def _made(source: EnvSource, path: Path, module: Theirs, cfg: EnvConfig) -> tuple[Theirs, Theirs | None]:
-    """Return the environment that the code provides, and its options."""
+def _made(source: EnvSource, path: Path, module: Theirs, options: Theirs | None) -> Theirs:
+    """Return the environment that the code provides."""
     what = f"environment {quoted(source.id)}"
     if source.attribute and not hasattr(module, source.attribute):
         near = nearest(source.attribute, [name for name in vars(module) if not name.startswith("_")])
         hint = f"did you mean {source.target}:{near}?" if near else _GUIDE
         raise HmxError(f"cannot load {what}: {path.name} has no {source.attribute}", hint)
     found = getattr(module, source.attribute) if source.attribute else getattr(module, "make", module)
-    options = read_options(getattr(module, DATACLASS, None), "env", cfg.id, what, cfg.my)
     if callable(found) and not isinstance(found, Env):
-        with explaining(path, f"cannot build environment {quoted(cfg.id)}"):
+        with explaining(path, f"cannot build {what}"):
             found = with_options(found, options)()
     if not isinstance(found, Env) and not _is_gymnax(found):
         missing = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
         if missing:
             owner = path.name if found is module else f"what {source.attribute or 'make'} of {path.name} returns"
             raise HmxError(f"cannot load {what}: {owner} has no {' and no '.join(missing)}", _GUIDE)
-    return found, options
+    return found
 
 
 def _is_gymnax(found: Theirs) -> bool:
