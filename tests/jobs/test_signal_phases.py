@@ -31,7 +31,7 @@ SCRIPT = """
 
     place, times = sys.argv[1:3]
     sys.argv[1:] = sys.argv[3:]
-    from hmx.runs import checkpoint, saving, session
+    from hmx.runs import checkpoint, saving, training
     from hmx.runs.signals import interruptible
     from hmx.runs.sinks import SinkGroup
 
@@ -59,7 +59,7 @@ SCRIPT = """
 
     SinkGroup.phase_from_signal = hear
     if place == "compiling":
-        session.compile_chunk = compile_chunk
+        training.compile_chunk = compile_chunk
     elif place == "saving":
         write_really, checkpoint._write_arrays = checkpoint._write_arrays, write
     else:
