@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 
@@ -49,8 +48,3 @@ def neighbours(n: int, wanted: int) -> list[int]:
         return [wanted]
     found = [d for d in (divisor_below(n, wanted), divisor_above(n, wanted)) if d is not None]
     return sorted(found, key=lambda d: abs(d - wanted))
-
-
-def nearest_ratio(n: int, wanted: float) -> int:
-    """Return the divisor of `n` closest to `wanted` as a ratio; the smaller of two that are equally close."""
-    return min(all_divisors(n), key=lambda d: (abs(math.log(d / wanted)), d))

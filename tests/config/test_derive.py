@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config.divisors import all_divisors, nearest_ratio, neighbours
+from hmx.config.divisors import all_divisors, neighbours
 from hmx.config.fields import FIELDS, replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -297,8 +297,6 @@ def test_divisors_and_neighbours(n, wanted):
     below, above = [d for d in true if d <= wanted], [d for d in true if d >= wanted]
     assert set(near) == {*below[-1:], *above[:1]}
     assert near == sorted(near, key=lambda d: abs(d - wanted))
-    ratio = nearest_ratio(n, wanted)
-    assert all(max(ratio / wanted, wanted / ratio) <= max(d / wanted, wanted / d) * (1 + 1e-12) for d in true)
 
 
 def test_divisors_of_huge_numbers_are_found_up_to_prime_factors_above_a_million():
