@@ -27,8 +27,9 @@ from hmx.jobs.resume import resume
 from hmx.jobs.train import TrainResult
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
-from hmx.runs import checkpoint, session
+from hmx.runs import checkpoint
 from hmx.runs.sinks import Record, Sink
+from hmx.runs.training import Training
 
 MakeConfig = Callable[..., Config]
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -196,7 +197,7 @@ def test_too_many_open_files_end_the_run_and_keep_the_last_checkpoint(
 
 def fail_in_chunk(number: int, failure: Exception, patch: pytest.MonkeyPatch) -> None:
     """Let a run fail in one of its chunks, counted from 1. The other runs of this module keep their program."""
-    compiled = session._compile
+    compiled = Training._compile
 
     def failing(*given: Any) -> Any:
         chunk = compiled(*given)
@@ -209,7 +210,7 @@ def fail_in_chunk(number: int, failure: Exception, patch: pytest.MonkeyPatch) ->
 
         return dataclasses.replace(chunk, call=call)
 
-    patch.setattr(session, "_compile", failing)
+    patch.setattr(Training, "_compile", failing)
 
 
 @pytest.mark.parametrize(
