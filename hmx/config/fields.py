@@ -164,7 +164,7 @@ def get(cfg: Config, key: str) -> Any:
     return getattr(getattr(cfg, section), name)
 
 
-def replace(cfg: Config, values: Mapping[str, Any]) -> Config:
+def replace(cfg: Config, values: Mapping[str, object]) -> Config:
     """Return the configuration with the given dotted keys set; the keys must exist."""
     by_section: dict[str, dict[str, Any]] = {}
     own: dict[str, dict[str, Any]] = {}

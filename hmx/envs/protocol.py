@@ -101,7 +101,7 @@ class Stepper(NamedTuple):
 COMPILED = Stepper(jax.jit, lambda function: function, jax.lax.while_loop, jax.random.split, jax.random.split, False)
 
 
-def _on_host(going: Callable[[Tree], Any], body: Callable[[Tree], Tree], value: Tree) -> Tree:
+def _on_host(going: Callable[[Tree], object], body: Callable[[Tree], Tree], value: Tree) -> Tree:
     while going(value):
         value = body(value)
     return value

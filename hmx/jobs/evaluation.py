@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from hmx.config.files import make_folder
 from hmx.config.textfile import quoted
@@ -106,5 +106,5 @@ def _row(row: dict[str, JsonValue]) -> PolicyStats:
     return typed(PolicyStats, kept, {Interval: _interval})
 
 
-def _interval(value: Any) -> Interval:
+def _interval(value: object) -> Interval:
     return typed(Interval, dict(zip(Interval._fields, value, strict=False)) if isinstance(value, list) else value)

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hmx.config import codec, fields
 from hmx.config.coerce import show_all
@@ -157,7 +156,7 @@ def _resumes(parent: RunPaths) -> tuple[Resume, ...]:
     return known.resumes if known is not None else ()
 
 
-def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, Any]:
+def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, object]:
     """Return the values, after an update, of the keys that resumptions after it have changed.
 
     Raises:

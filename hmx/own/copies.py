@@ -105,7 +105,7 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
     branches = Branches(recipe, facts, cfg)
     form, answered = branches.asked, branches.answered
 
-    def on_host(state: Any, steps: Any, action: Any, key: Any) -> tuple[np.ndarray, ...]:
+    def on_host(state: Array, steps: Array, action: Array, key: Array) -> tuple[np.ndarray, ...]:
         batch = np.shape(steps)  # `[E]`, and the axes of `vmap` before it
         rows = np.empty(batch, form)
         for name, array in zip(form.names or (), (state, steps, action, key), strict=True):

@@ -54,7 +54,7 @@ class Loaded(NamedTuple):
         """Return every value by dotted key."""
         return values_of(self.config)
 
-    def changed(self, values: Mapping[str, Any]) -> Loaded:
+    def changed(self, values: Mapping[str, object]) -> Loaded:
         """Return the task with other values by dotted key."""
         return self._replace(config=replace(self.config, values))
 

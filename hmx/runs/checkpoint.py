@@ -377,7 +377,7 @@ def _nested(path: str) -> str:
     return f"{parent}/{path}" if parent else path
 
 
-def state_bytes(state: Any) -> int:
+def state_bytes(state: object) -> int:
     """Return the bytes of a state or a part of it (arrays, or their shapes)."""
     plain = jax.eval_shape(lambda tree: jax.tree.map(as_data, tree), state)
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(plain))

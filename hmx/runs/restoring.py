@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hmx.algos.types import TrainState
 from hmx.config import codec
@@ -201,7 +201,7 @@ class Run(NamedTuple):
             return [self.update]
         return [int(path.name) for path in records.complete(self.checkpoints)]
 
-    def changed(self, values: Mapping[str, Any]) -> Run:
+    def changed(self, values: Mapping[str, object]) -> Run:
         """Return the run with other values of its configuration by dotted key."""
         return self._replace(task=self.task.changed(values))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax.sharding import Mesh
 
@@ -44,7 +44,7 @@ class Session(NamedTuple):
         """Return the configuration, with every option that the user's code declares."""
         return self.task.config
 
-    def changed(self, values: Mapping[str, Any]) -> Session:
+    def changed(self, values: Mapping[str, object]) -> Session:
         """Return the session with other values by dotted key, which no program depends on."""
         return self._replace(task=self.task.changed(values))
 

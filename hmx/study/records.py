@@ -317,7 +317,7 @@ def read_record(kind: type[R], path: Path) -> R:
     data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=1)
     try:
         data.pop("schema")
-        if data.keys() & _of_other_files(kind):
+        if data.keys() & _of_other_files(kind):  # type: ignore[arg-type]  # a class is hashable
             raise TypeError("it has values of other files")
         return typed(kind, data)
     except (TypeError, AttributeError, KeyError):

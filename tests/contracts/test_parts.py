@@ -36,6 +36,7 @@ GAMES = {
     "hmx/jobs/evaluate.py": "the stages of an evaluation, whose names are public",
     "hmx/jobs/evaluation.py": "the stages of an evaluation, whose names are public",
     "hmx/jobs/requests.py": "an example in a help text",
+    "hmx/reports/compare/request.py": "an example in a help text",
     "hmx/reports/report/document.py": "the stages of a run",
     "hmx/reports/report/figures.py": "the stages of a run",
     "hmx/reports/review/job.py": "reviews of saved games, which are of one game",

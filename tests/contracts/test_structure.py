@@ -46,7 +46,6 @@ COMMAND = re.compile(
 HARMLESS = {
     "2 * steps": "a number",
     "METTA": "the name of a preset",
-    "checkpoint": "a number",
     "clean_run_name(name)": "letters, digits, dots, dashes and underscores",
     "config": "quoted where it is assigned",
     "found.intact[-1]": "a number",
@@ -54,6 +53,7 @@ HARMLESS = {
     "more": "quoted where it is assigned",
     "name": "a checked name of a side; the argument of `hmx resume`, which is quoted",
     "option": "a constant or a number",
+    "request.checkpoint": "a number",
     "paths.name": "a name that was given to a run, and so checked",
     "place": "quoted where it is assigned",
     "run": "quoted where it is assigned",
