@@ -147,7 +147,7 @@ def _shown(field: Field) -> str:
     return str(field.default) if field.parse else show(field.default)
 
 
-def switch(option: str, help_text: str, panel: str) -> Any:
+def switch(option: str, help_text: str, panel: str) -> object:
     """Declare an option without a value."""
     # The empty metavar keeps `<bool>` out of the help.
     return typer.Option(option, help=help_text, metavar="", rich_help_panel=panel)
@@ -159,7 +159,7 @@ def ask(option: str | list[str], metavar: str, help_text: str, panel: str | None
     return typer.Option(*spellings, metavar=metavar, help=help_text, rich_help_panel=panel, **more)
 
 
-def argument(metavar: str, help_text: str, offered: Callable[..., object] = completion.run_names) -> Any:
+def argument(metavar: str, help_text: str, offered: Callable[..., object] = completion.run_names) -> object:
     """Declare a positional argument."""
     return typer.Argument(metavar=metavar, help=help_text, show_default=False, autocompletion=offered)
 

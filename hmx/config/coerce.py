@@ -24,7 +24,7 @@ _LONGEST = 4000  # digits that Python converts to a number without an error
 class BadValue(ValueError):
     """A value that does not fit its option, and one that does (None if no value does)."""
 
-    def __init__(self, message: str, works: Any) -> None:
+    def __init__(self, message: str, works: object) -> None:
         super().__init__(message)
         self.message = message
         self.works = works
@@ -76,7 +76,7 @@ def coerce(field: Field, value: Any, text: bool = False) -> Any:
     return result
 
 
-def check_range(field: Field, value: Any) -> None:
+def check_range(field: Field, value: object) -> None:
     """Check that a value of the right type lies in the range of its field; raise a BadValue if not."""
     values = value if isinstance(value, tuple) else (value,)
     if not values and field.default:
@@ -107,7 +107,7 @@ def _clamped(field: Field, value: Any) -> Any:
     return type(value)(field.ge) if field.default is None or isinstance(field.default, tuple) else field.default
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """Write a value as the user would type it after `--set key=`; lists nested in lists are abbreviated."""
     if isinstance(value, bool):
         return "true" if value else "false"

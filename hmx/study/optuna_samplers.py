@@ -133,7 +133,7 @@ def _distributions(space: Sequence[Parameter]) -> dict[str, optuna.distributions
     return kinds
 
 
-def _param(space: Sequence[Parameter], key: str, value: JsonValue) -> Any:
+def _param(space: Sequence[Parameter], key: str, value: JsonValue) -> JsonValue:
     """Return the value of a parameter as Optuna knows it; a choice is its index, since it may be a list."""
     (parameter,) = (one for one in space if one.key == key)
     return parameter.choices.index(value) if parameter.kind == "choice" else value

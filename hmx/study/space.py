@@ -199,6 +199,6 @@ def _value(key: str, text: str) -> JsonValue:
     return plain(value)
 
 
-def _listed(value: JsonValue) -> Any:
+def _listed(value: JsonValue) -> object:
     """Return a list as a tuple, which `show` writes without brackets."""
     return tuple(value) if isinstance(value, list) else value
