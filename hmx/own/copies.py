@@ -27,14 +27,7 @@ from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import Facts, step_rows
 from hmx.types import Array, Key, Timestep
 
-_MARK = "SIMULATOR FAILED "
-
-
-class FailedInProgram(Exception):
-    """What a compiled program may raise: the error as text, since only the text comes out of the program."""
-
-    def __init__(self, error: HmxError) -> None:
-        super().__init__(_MARK + json.dumps([error.message, error.hint, int(error.exit_code)]))
+_MARK = "SIMULATOR FAILED "  # in the text of an error, before the failure of a simulator
 
 
 @contextlib.contextmanager
@@ -48,7 +41,7 @@ def naming_failures() -> Iterator[None]:
         raise
 
 
-def _failure_in(error: Exception) -> SimulatorFailed | None:
+def _failure_in(error: BaseException) -> SimulatorFailed | None:
     for line in str(error).splitlines():
         with contextlib.suppress(ValueError):
             message, hint, code = json.loads(line.partition(_MARK)[2].rstrip())
@@ -75,7 +68,7 @@ class Branches:
         """Return the answers to rows, `[N]` of `asked`.
 
         Raises:
-            FailedInProgram: a worker died, hung or raised.
+            RuntimeError: a worker died, hung or raised; its text is the failure, since only text leaves a program.
         """
         try:
             if self._pool is None:
@@ -83,7 +76,7 @@ class Branches:
             payload = b"".join(self._pool.branch(rows, self._size))
         except HmxError as error:
             self.close()
-            raise FailedInProgram(error) from None
+            raise RuntimeError(_MARK + json.dumps([error.message, error.hint, int(error.exit_code)])) from None
         return np.frombuffer(payload, self.answered)
 
     def close(self) -> None:
@@ -139,4 +132,5 @@ def copied(spec: EnvSpec, recipe: Recipe, facts: Facts, cfg: EnvConfig) -> Env:
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
     """Return whether JAX logs another error than the failure of a simulator, which hmx reports itself."""
-    return not (record.exc_info and isinstance(record.exc_info[1], FailedInProgram))
+    error = record.exc_info[1] if record.exc_info else None
+    return error is None or _failure_in(error) is None

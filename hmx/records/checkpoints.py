@@ -293,7 +293,7 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
 
 
 def _stamps(checkpoint: Path) -> tuple[tuple[str | int, ...], ...]:
-    """Return names, sizes and times of the files of a checkpoint; one of them changes with its content."""
+    """Return names, sizes and times of the files of a checkpoint; a changed file has others."""
     found = ((str(path), path.lstat()) for path in sorted(checkpoint.rglob("*")))
     return tuple((path, at.st_ino, at.st_mode, at.st_size, at.st_mtime_ns) for path, at in found)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from hmx.records.plain import typed
 from hmx.records.sealed_arrays import FileKind
@@ -13,7 +12,7 @@ RUN_ID, SOURCE = "run_id", "source"
 """Values of the header: the id of the run that the file is in, and the checkpoint or exported policy it came from."""
 
 
-def _parse(body: Mapping[str, Any], forms: object) -> dict[str, str]:
+def _parse(body: Mapping[str, object], forms: object) -> dict[str, str]:
     return typed(dict[str, str], {key: body[key] for key in (RUN_ID, SOURCE)})
 
 

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,8 @@ from hmx.simulators.spaces import Facts
 from hmx.types import Transition
 
 Array = np.ndarray[Any, Any]
+Limits = tuple[Array, Array]
+"""The lowest and highest numbers of an observation, float32 `[F]` each."""
 
 
 class RolloutStopped(Exception):
@@ -281,27 +283,21 @@ def compile_hosted(
     return chunk
 
 
-class Limits(NamedTuple):
-    """The limits of the numbers of an observation, float32 `[F]` each."""
-
-    low: Array
-    high: Array
-
-
 def limits_of(facts: Facts) -> Limits | None:
     """Return the limits of observations; None if there are none."""
-    limits = Limits(np.array(facts.obs_low, np.float32), np.array(facts.obs_high, np.float32))
+    limits = np.array(facts.obs_low, np.float32), np.array(facts.obs_high, np.float32)
     return limits if np.isfinite(limits).any() else None
 
 
 def outside(obs_t: Array, limits: Limits) -> str | None:
     """Describe the first number of observations `[T, E, 1, ...]` that is outside its limits; None without any."""
+    low, high = limits
     flat = obs_t.reshape(*obs_t.shape[:2], -1)
-    beyond = (flat < limits.low) | (flat > limits.high)
+    beyond = (flat < low) | (flat > high)
     if not beyond.any():
         return None
     t, env, i = np.argwhere(beyond)[0]
-    return f"number {i} is {flat[t, env, i]:g}, not in [{limits.low[i]:g}, {limits.high[i]:g}], in environment {env}"
+    return f"number {i} is {flat[t, env, i]:g}, not in [{low[i]:g}, {high[i]:g}], in environment {env}"
 
 
 def rows_of(action: Any, like: Array, lead: int = 1) -> Array:

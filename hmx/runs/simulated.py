@@ -23,9 +23,8 @@ def open_pool(spec: EnvSpec, env: EnvConfig, num_envs: int, seed: int, render_mo
     assert spec.simulator is not None
     plan = worker_plan(dataclasses.replace(env, num_envs=num_envs, num_workers=0, envs_per_worker=0, async_factor=1))
     recipe, facts, _ = spec.simulator
-    return WorkerPool(
-        recipe, facts, plan, seed=seed, stream=EVALUATION, timeout=env.worker_timeout, render_mode=render_mode
-    )
+    recipe = recipe._replace(render_mode=render_mode)
+    return WorkerPool(recipe, facts, plan, seed=seed, stream=EVALUATION, timeout=env.worker_timeout)
 
 
 def on_host(spec: EnvSpec, pool: WorkerPool) -> Env:

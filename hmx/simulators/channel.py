@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 STEP, DONE, MESSAGE, ERROR = b"s", b"k", b"m", b"e"
@@ -12,7 +13,7 @@ _HEAD = struct.Struct("<IQ")  # bytes of the JSON, bytes after it
 _CHUNK = 1 << 20
 
 
-def send(link: socket.socket, kind: bytes, body: dict[str, Any], payload: bytes = b"") -> None:
+def send(link: socket.socket, kind: bytes, body: Mapping[str, object], payload: bytes = b"") -> None:
     """Send a message with a JSON object; OSError if the other end is closed."""
     text = json.dumps(body).encode()
     link.sendall(kind + _HEAD.pack(len(text), len(payload)) + text)

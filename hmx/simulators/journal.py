@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class SavedEpisodes(NamedTuple):
         return self.actions[first : first + int(self.steps[env])], state
 
 
-def _parse(body: Mapping[str, Any], forms: Mapping[str, ArrayForm]) -> None:
+def _parse(body: object, forms: Mapping[str, ArrayForm]) -> None:
     if set(forms) != set(SavedEpisodes._fields):
         raise ValueError("it holds other arrays than those of episodes")
 

@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -27,7 +27,7 @@ from hmx.simulators.layout import Shared, make_memory, shared
 from hmx.simulators.process import Guard, WorkerProcess, module_path, without_here
 from hmx.simulators.recipe import Recipe
 from hmx.simulators.spaces import Facts, facts_from
-from hmx.simulators.worker import INSIDE, WorkerTask
+from hmx.simulators.worker import INSIDE
 
 _GRACE = 2.0  # seconds that a worker has to close its simulators
 _MAX_PRINTED = 1 << 20  # bytes that a worker prints before they are dropped
@@ -51,7 +51,6 @@ class WorkerPool:
         seed: of the run.
         stream: of the seeds of episodes, such as `hmx.simulators.episode.TRAINING`.
         timeout: seconds after which a worker that does not answer counts as hung; 0 for never.
-        render_mode: of the simulators.
 
     Raises:
         HmxError: a simulator cannot be made, or is not as the first one.
@@ -66,7 +65,6 @@ class WorkerPool:
         seed: int,
         stream: int,
         timeout: float,
-        render_mode: str | None = None,
     ) -> None:
         self.recipe, self.plan = recipe, plan
         self._timeout = timeout
@@ -76,22 +74,21 @@ class WorkerPool:
         self.at: Shared
         try:
             self._start(facts)
-            self.facts = self._open(facts, seed, stream, render_mode)
+            self.facts = self._open(facts, seed, stream)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, facts: Facts | None, seed: int, stream: int, render_mode: str | None) -> Facts:
+    def _open(self, facts: Facts | None, seed: int, stream: int) -> Facts:
         """Let the workers make their simulators, and return the form of these."""
         recipe, plan = self.recipe, self.plan
         per_group = plan.num_workers // plan.num_groups
         self._groups = [self._processes[i : i + per_group] for i in range(0, plan.num_workers, per_group)]
-        tasks = [
-            WorkerTask(recipe, i * plan.envs_per_worker, plan.envs_per_worker, seed, stream, plan.num_envs, render_mode)
-            for i in range(plan.num_workers)
-        ]
+        permissions = user_code.permissions(recipe.reference, "env.id")
+        same = {"recipe": recipe._asdict(), "plan": plan, "seeds": (seed, stream), "permissions": permissions}
+        bodies = [{"do": "open", "number": i, **same} for i in range(plan.num_workers)]
         expected = b"" if facts is None else json.dumps(facts._asdict()).encode()
-        answers = self._ask_all([_opening(task) for task in tasks], [expected] * len(tasks))
+        answers = self._ask_all(bodies, [expected] * len(bodies))
         return facts_from(answers[0][0]["facts"])
 
     def _start(self, facts: Facts | None) -> None:
@@ -211,17 +208,17 @@ class WorkerPool:
     def _of(self, env: int) -> WorkerProcess:
         return self._processes[env // self.plan.envs_per_worker]
 
-    def _ask(self, process: WorkerProcess, body: dict[str, Any], payload: bytes = b"") -> Answer:
+    def _ask(self, process: WorkerProcess, body: Mapping[str, object], payload: bytes = b"") -> Answer:
         self._send(process, body, payload)
         return self._answer(process)
 
-    def _ask_all(self, bodies: list[dict[str, Any]], payloads: Sequence[bytes] = ()) -> list[Answer]:
+    def _ask_all(self, bodies: Sequence[Mapping[str, object]], payloads: Sequence[bytes] = ()) -> list[Answer]:
         """Ask every worker at once, and return their answers."""
         for i, process in enumerate(self._processes):
             self._send(process, bodies[i], payloads[i] if payloads else b"")
         return [self._answer(process) for process in self._processes]
 
-    def _send(self, process: WorkerProcess, body: dict[str, Any], payload: bytes) -> None:
+    def _send(self, process: WorkerProcess, body: Mapping[str, object], payload: bytes) -> None:
         try:
             channel.send(process.link, channel.MESSAGE, body, payload)
         except OSError:
@@ -275,12 +272,6 @@ class WorkerPool:
         last = first + self.plan.envs_per_worker - 1
         which = f"environment {first}" if first == last else f"environments {first} to {last}"
         return f"{self.recipe.env_id}: worker {process.number} ({which})"
-
-
-def _opening(task: WorkerTask) -> dict[str, Any]:
-    what = task._replace(recipe=task.recipe._asdict())  # type: ignore[arg-type]  # as JSON holds it
-    permissions = user_code.permissions(task.recipe.reference, "env.id")
-    return {"do": "open", "task": what._asdict(), "permissions": permissions}
 
 
 def child_environment() -> dict[str, str]:

@@ -28,16 +28,17 @@ class Recipe(NamedTuple):
     my: tuple[tuple[str, Any], ...] = ()  # options of that code
     sha256: str = ""  # of its file
     max_steps: int = 0  # of an episode, in addition to the simulator's own limit; 0 for none
+    render_mode: str | None = None
 
 
-def make(recipe: Recipe, render_mode: str | None = None) -> Theirs:
+def make(recipe: Recipe) -> Theirs:
     """Make one simulator.
 
     Raises:
         HmxError: a package is missing, there is no such environment, or code of the user fails.
     """
     if recipe.name:
-        return _of_gymnasium(recipe, render_mode)
+        return _of_gymnasium(recipe)
     module, path = open_module(recipe.reference, "env.id", recipe.sha256)
     what = f"environment {quoted(recipe.env_id)}"
     maker = find_maker(module, recipe.attribute)
@@ -46,18 +47,18 @@ def make(recipe: Recipe, render_mode: str | None = None) -> Theirs:
     options = read_options(getattr(module, DATACLASS, None), "env", recipe.env_id, what, recipe.my)
     with explaining(path, f"cannot build {what}"):
         given = {}
-        if render_mode is not None and "render_mode" in inspect.signature(maker).parameters:
-            given = {"render_mode": render_mode}
+        if recipe.render_mode is not None and "render_mode" in inspect.signature(maker).parameters:
+            given = {"render_mode": recipe.render_mode}
         return with_options(maker, options)(**given)
 
 
 GUIDE = "docs/simulators.md shows what a simulator provides"
 
 
-def _of_gymnasium(recipe: Recipe, render_mode: str | None) -> Theirs:
+def _of_gymnasium(recipe: Recipe) -> Theirs:
     with needed("gymnasium"):
         import gymnasium
-    given = {} if render_mode is None else {"render_mode": render_mode}
+    given = {} if recipe.render_mode is None else {"render_mode": recipe.render_mode}
     reference, registered = f"{GYMNASIUM}{recipe.name}", contextlib.nullcontext()
     if names_code(reference):
         registered = load_registering(reference, "env.id", recipe.sha256)  # type: ignore[assignment]

@@ -15,18 +15,19 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, shortened
 from hmx.registry import user_code
-from hmx.simulators import branching, channel, checks, recipe
+from hmx.registry.workers import WorkerPlan
+from hmx.simulators import branching, channel, checks
 from hmx.simulators.answers import Broken, picture
 from hmx.simulators.episode import Simulation, episode_seed, same_form
 from hmx.simulators.layout import Shared, shared
-from hmx.simulators.recipe import Recipe
+from hmx.simulators.recipe import GUIDE, Recipe, close, is_simulator, make
 from hmx.simulators.spaces import facts_from, random_rows
 
 INSIDE = "HMX_SIMULATOR_WORKER"
@@ -35,18 +36,6 @@ INSIDE = "HMX_SIMULATOR_WORKER"
 _FRAMES = 8  # lines of a traceback that are sent
 _LONGEST = 2000  # characters of an error, and of a line
 _HERE = os.path.dirname(__file__)
-
-
-class WorkerTask(NamedTuple):
-    """What a worker makes: `size` simulators; the first one is environment `first` of the run."""
-
-    recipe: Recipe
-    first: int
-    size: int
-    seed: int
-    stream: int  # of the seeds of episodes
-    num_envs: int  # of the run, which its memory holds
-    render_mode: str | None = None
 
 
 def main(link: int, memory: int) -> None:
@@ -62,7 +51,8 @@ class _Worker:
     def __init__(self, link: socket.socket, memory: int) -> None:
         self.link, self.memory = link, memory
         self.episodes: list[Simulation] = []
-        self.task: WorkerTask
+        self.first = 0  # environment of the run that the first simulator is
+        self.seeds = 0, 0  # of the run, and the stream of the seeds of episodes
         self.at: Shared
         self.busy = 0  # environment of the run that is being worked on
 
@@ -87,7 +77,7 @@ class _Worker:
                 except (Exception, SystemExit) as error:  # any error of the simulator's code
                     channel.send(self.link, channel.ERROR, self.described(error))
         for episode in self.episodes:
-            recipe.close(episode.env)
+            close(episode.env)
 
     def described(self, error: BaseException) -> dict[str, Any]:
         """Return an error as plain data, with the lines of code outside hmx that led to it."""
@@ -103,16 +93,20 @@ class _Worker:
         what = text if isinstance(error, Broken) else f"{type(error).__name__}: {text}"
         return {"env": self.busy, "message": "\n".join([what, *lines]), "hint": "", "exit_code": 0}
 
-    def open(self, payload: bytes, task: dict[str, Any], permissions: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Make the simulators; return the facts of the first one."""
-        given = Recipe(**{**task["recipe"], "my": tuple((name, value) for name, value in task["recipe"]["my"])})
-        self.task = WorkerTask(**{**task, "recipe": given})
+    def open(
+        self, payload: bytes, recipe: dict[str, Any], plan: list[int], number: int, seeds: list[int],
+        permissions: dict[str, Any],
+    ) -> tuple[dict[str, Any], bytes]:  # fmt: skip
+        """Make the simulators of the worker with this number; return the facts of the first one."""
+        given = Recipe(**{**recipe, "my": tuple((name, value) for name, value in recipe["my"])})
+        whole = WorkerPlan(*plan)
+        self.first, self.seeds = number * whole.envs_per_worker, (seeds[0], seeds[1])
         user_code.permit(permissions)
-        for i in range(self.task.size):
-            self.busy = self.task.first + i
-            env = recipe.make(given, self.task.render_mode)
-            if not recipe.is_simulator(env):
-                raise HmxError(f"cannot use a {type(env).__name__}: it is not a simulator", recipe.GUIDE)
+        for i in range(whole.envs_per_worker):
+            self.busy = self.first + i
+            env = make(given)
+            if not is_simulator(env):
+                raise HmxError(f"cannot use a {type(env).__name__}: it is not a simulator", GUIDE)
             episode = Simulation(env, given.max_steps)
             same_form(episode.facts, (self.episodes or [episode])[0].facts)
             self.episodes.append(episode)
@@ -121,15 +115,14 @@ class _Worker:
             expected = facts_from(json.loads(payload))
             same_form(facts, expected._replace(render_mode=facts.render_mode))
         if self.memory >= 0:
-            whole = shared(self.memory, facts, self.task.num_envs)
-            mine = slice(self.task.first, self.task.first + self.task.size)
-            self.at = Shared(*(array[mine] for array in whole))
+            mine = slice(self.first, self.first + whole.envs_per_worker)
+            self.at = Shared(*(array[mine] for array in shared(self.memory, facts, whole.num_envs)))
         return {"facts": facts._asdict()}, b""
 
     def each(self) -> Iterator[tuple[int, Simulation]]:
         """Yield the simulators with their places in this worker, and note which one is worked on."""
         for i, episode in enumerate(self.episodes):
-            self.busy = self.task.first + i
+            self.busy = self.first + i
             yield i, episode
 
     def step(self) -> None:
@@ -154,8 +147,7 @@ class _Worker:
 
     def seed_of(self, i: int) -> int:
         """Return the seed of the running episode of a simulator."""
-        task = self.task
-        return episode_seed(task.seed, task.stream, task.first + i, int(self.at.number[i]))
+        return episode_seed(*self.seeds, self.first + i, int(self.at.number[i]))
 
     def reset(self, payload: bytes, only: list[int] | None = None) -> tuple[dict[str, Any], bytes]:
         """Start the episodes whose numbers are in the common memory, in all environments or `only` these."""
@@ -166,14 +158,14 @@ class _Worker:
 
     def replay(self, payload: bytes, env: int, count: int) -> tuple[dict[str, Any], bytes]:
         """Take the actions of an episode again, `[count, ...]` in the payload."""
-        self.busy, i = env, env - self.task.first
+        self.busy, i = env, env - self.first
         actions = np.frombuffer(payload, self.at.action.dtype).reshape(count, *self.at.action.shape[1:])
         self.show(i, self.episodes[i].replay(self.seed_of(i), actions))
         return {}, b""
 
     def restore(self, payload: bytes, env: int, steps: int, digest: int) -> tuple[dict[str, Any], bytes]:
         """Set the state of a simulator; what it shows comes from the checkpoint."""
-        self.busy, i = env, env - self.task.first
+        self.busy, i = env, env - self.first
         episode = self.episodes[i]
         episode.restore(self.seed_of(i), payload, steps, digest)
         self.at.steps[i], self.at.digest[i] = steps, digest
@@ -192,7 +184,7 @@ class _Worker:
     def play(self, payload: bytes, steps: int, seed: int) -> tuple[dict[str, Any], bytes]:
         """Take random steps without an answer between them."""
         facts = self.episodes[0].facts
-        noise = np.random.default_rng(seed).random((steps, self.task.size, facts.action_dim or facts.num_actions))
+        noise = np.random.default_rng(seed).random((steps, len(self.episodes), facts.action_dim or facts.num_actions))
         for row in noise:
             self.at.action[:] = random_rows(row, facts, self.at.legal)
             self.step()
@@ -208,8 +200,8 @@ class _Worker:
 
     def check(self, payload: bytes, **options: Any) -> tuple[dict[str, Any], bytes]:
         """Run the checks of `hmx check-env` on the simulators of this worker."""
-        self.busy = self.task.first
-        return checks.run_checks(self.episodes, self.task.seed, **options)._asdict(), b""
+        self.busy = self.first
+        return checks.run_checks(self.episodes, self.seeds[0], **options)._asdict(), b""
 
 
 def boot() -> None:
