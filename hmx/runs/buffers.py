@@ -19,7 +19,7 @@ from hmx.records import buffer_file, meta
 from hmx.records.buffer_file import RECORDS, BufferHeader, differences, settings_of
 from hmx.records.sealed_arrays import DTYPES, ArrayForm, StoredArray
 from hmx.replay import ReplayState, blank
-from hmx.runs.checkpoint import Form, from_host, host_forms, leaf_names, to_host
+from hmx.runs.checkpoint import Forms, from_host, host_forms, leaf_names, to_host
 
 Host = np.ndarray[Any, Any]
 
@@ -171,27 +171,27 @@ def _abstract_state(env: Env) -> Any:
     return jax.eval_shape(lambda key: env.reset(jax.random.split(key, 1))[0], jax.random.key(0))
 
 
-def _states_of(env: Env) -> dict[str, Form]:
+def _states_of(env: Env) -> Forms:
     """Return the shape and dtype of each leaf of one state, by path; typed keys as their data."""
     abstract = _abstract_state(env)
     found = {}
-    for (name, (shape, dtype)), leaf in zip(host_forms(abstract).items(), jax.tree.leaves(abstract), strict=True):
+    for (name, form), leaf in zip(host_forms(abstract).items(), jax.tree.leaves(abstract), strict=True):
         axis = env.spec.state_axis % leaf.ndim
-        found[f"env_states/{name}"] = Form((*shape[:axis], *shape[axis + 1 :]), dtype)
+        found[f"env_states/{name}"] = form.update(shape=(*form.shape[:axis], *form.shape[axis + 1 :]))
     return found
 
 
-def _items_of(spec: EnvSpec) -> dict[str, Form]:
+def _items_of(spec: EnvSpec) -> Forms:
     items = jax.eval_shape(partial(blank, 1, spec.num_agents, spec.obs_shape, spec.obs_dtype, spec.num_actions))
-    return {name: Form(leaf.shape[1:], np.dtype(leaf.dtype)) for name, leaf in items._asdict().items()}
+    return {name: leaf.update(shape=leaf.shape[1:]) for name, leaf in items._asdict().items()}
 
 
-def _mismatch(name: str, form: Form, found: Host | None, size: int) -> str:
-    wanted = Form((size, *form.shape), form.dtype)
+def _mismatch(name: str, form: jax.ShapeDtypeStruct, found: Host | None, size: int) -> str:
+    shape = (size, *form.shape)
     if found is None:
         return f"{name}: missing"
-    if (found.shape, found.dtype) != wanted:
-        return f"{name}: {found.dtype}{list(found.shape)}, needed as {wanted.dtype}{list(wanted.shape)}"
+    if (found.shape, found.dtype) != (shape, form.dtype):
+        return f"{name}: {found.dtype}{list(found.shape)}, needed as {form.dtype}{list(shape)}"
     return ""
 
 

@@ -30,17 +30,11 @@ _OPEN_FILES = 64  # more than orbax opens at a time
 ARRAYS = "arrays"  # the orbax folder inside a checkpoint
 
 Leaves = dict[str, np.ndarray[Any, Any]]
+Forms = dict[str, jax.ShapeDtypeStruct]
 
 
 class DoesNotFit(HmxError):
     """The arrays of a checkpoint have other shapes than a configuration needs."""
-
-
-class Form(NamedTuple):
-    """The shape and dtype of an array."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 class Snapshot(NamedTuple):
@@ -190,9 +184,9 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         hint = "use the run's own run.toml and environment, and the version of hmx that its meta.json names"
         raise DoesNotFit(message, hint, ExitCode.ARTEFACT)
     forms = host_forms(abstract)
-    zeros = {leaf.path: np.zeros(*forms[leaf.path]) for leaf in migrated.zeros}
+    zeros = {leaf.path: _zeros(forms[leaf.path]) for leaf in migrated.zeros}
     saved = {
-        path: Form(leaf.shape, np.dtype(leaf.dtype)) if leaf.path in images else forms[leaf.path]
+        path: jax.ShapeDtypeStruct(leaf.shape, np.dtype(leaf.dtype)) if leaf.path in images else forms[leaf.path]
         for path, leaf in migrated.leaves.items()
     }
     try:
@@ -214,11 +208,14 @@ def differences(manifest: Manifest, abstract: object) -> list[str]:
     return list(records.leaf_differences((*leaves_now, *migrated.zeros), wanted))
 
 
-def host_forms(abstract: object) -> dict[str, Form]:
+def host_forms(abstract: object) -> Forms:
     """Return shape and dtype of every leaf as in `to_host`, keys as their data."""
     plain = jax.eval_shape(lambda tree: [as_data(leaf) for leaf in jax.tree.leaves(tree)], abstract)
-    named = zip(leaf_names(abstract), plain, strict=True)
-    return {name: Form(tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in named}
+    return dict(zip(leaf_names(abstract), plain, strict=True))
+
+
+def _zeros(form: jax.ShapeDtypeStruct) -> np.ndarray[Any, Any]:
+    return np.zeros(form.shape, form.dtype)
 
 
 def _orbax() -> Any:
@@ -273,10 +270,10 @@ def _write_arrays(path: Path, leaves: Leaves) -> None:
         writer.save(path.absolute(), {name: leaf for name, leaf in leaves.items() if leaf.size})
 
 
-def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:
+def _read_arrays(path: Path, saved: Forms) -> Leaves:
     """Read the arrays of a checkpoint, which must have the forms `saved`; nothing larger is allocated."""
     ocp = _orbax()
-    empty = {name: np.zeros(*form) for name, form in saved.items() if 0 in form.shape}
+    empty = {name: _zeros(form) for name, form in saved.items() if 0 in form.shape}
     names = [name for name in saved if name not in empty]
     with _alone(ocp) as reader:
         # The manifest has been compared with the forms; now compare the headers of the arrays.
@@ -292,11 +289,11 @@ def _read_arrays(path: Path, saved: dict[str, Form]) -> Leaves:
     return {**found, **empty}
 
 
-def _check_header(name: str, header: Any, form: Form) -> None:
+def _check_header(name: str, header: Any, form: jax.ShapeDtypeStruct) -> None:
     if header is None:
         raise ValueError(f"the array {name} is missing")
     shape, chunk = tuple(header.shape), header.storage.chunk_shape if header.storage else None
-    if (shape, np.dtype(header.dtype)) != form:
+    if (shape, np.dtype(header.dtype)) != (form.shape, form.dtype):
         raise ValueError(f"the array {name} is {header.dtype}{list(shape)} instead of {form.dtype}{list(form.shape)}")
     if chunk is not None and math.prod(chunk) > max(math.prod(shape), 1):
         raise ValueError(f"the array {name} has chunks of {list(chunk)}, larger than itself")
