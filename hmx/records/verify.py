@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config import files
 from hmx.errors import HmxError
 from hmx.records import artefact, buffer_file, checkpoints, frozen, jsonl, lock, meta, reference_file, score_file
-from hmx.records.checkpoints import Manifest
 from hmx.records.meta import Meta
 from hmx.records.paths import (
     CHECKPOINTS,
@@ -72,7 +70,7 @@ def _verify(paths: RunPaths) -> VerifyResult:
     problem = frozen.config_fault(paths, exact=True)
     damage = [] if problem is None else [_of(paths, paths.config, problem)]
     faults = {p: checkpoints.faults(p, run_id=run_id) for p in checkpoints.listing(paths.checkpoints)}
-    intact = _manifests(p for p, found in faults.items() if not found)
+    intact = {int(p.name): p for p, found in faults.items() if not found}
     states = [] if paths.diagnosis.is_symlink() else checkpoints.listing(paths.diagnosis)
     diagnoses = {p: checkpoints.faults(p, run_id=run_id) for p in states}
     damage += [Damage(_inside(paths, p), why) for p, found in (faults | diagnoses).items() for why in found]
@@ -94,14 +92,6 @@ def _verify(paths: RunPaths) -> VerifyResult:
     ]
     notes = (*_no_report(paths, known), *lock_notes, *aside)
     return VerifyResult(run=paths.folder, intact=tuple(intact), damage=(*damage, *lock_damage), notes=notes)
-
-
-def _manifests(intact: Iterable[Path]) -> dict[int, Manifest]:
-    found = {}
-    for path in intact:
-        with contextlib.suppress(HmxError):  # deleted since
-            found[int(path.name)] = checkpoints.read_manifest(path)
-    return found
 
 
 def _inside(paths: RunPaths, path: Path) -> str:
@@ -153,7 +143,7 @@ def _reference(paths: RunPaths, run_id: str) -> Iterator[Damage]:
         yield Damage(REFERENCE, other)
 
 
-def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -> Iterator[Damage]:
+def _metrics(paths: RunPaths, known: Meta | None, intact: Mapping[int, Path]) -> Iterator[Damage]:
     try:
         found = jsonl.survey(paths.metrics)
     except (HmxError, OSError) as problem:
@@ -171,18 +161,16 @@ def _metrics(paths: RunPaths, known: Meta | None, intact: dict[int, Manifest]) -
         return
     if found.torn and known is not None and known.state in ("finished", "interrupted"):
         yield Damage(METRICS, "the last line is incomplete")
+    newest = max(intact, default=0)
     try:
-        yield from _changed(paths, intact)
+        mark = checkpoints.read_manifest(intact[newest]).metrics if newest else None
+    except HmxError:  # deleted since
+        return
+    try:
+        if mark is not None and not jsonl.begins_with(paths.metrics, mark):
+            yield Damage(METRICS, f"records up to update {newest} have changed since checkpoint {newest} was written")
     except files.Unreadable as problem:
         yield _of(paths, paths.metrics, problem)
-
-
-def _changed(paths: RunPaths, intact: dict[int, Manifest]) -> Iterator[Damage]:
-    """Find out whether the records are those that the newest checkpoint was written with."""
-    newest = max(intact, default=0)
-    mark = intact[newest].metrics if newest else None
-    if mark is not None and not jsonl.begins_with(paths.metrics, mark):
-        yield Damage(METRICS, f"records up to update {newest} have changed since checkpoint {newest} was written")
 
 
 def _span(first: int, last: int) -> str:
