@@ -17,7 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.curves import RETURN, read_newest, sample
+from hmx.records.curves import RETURN, SPEED, read_newest, sample
 from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
@@ -131,7 +131,8 @@ def verify(run: str | Path) -> VerifyResult:
 def _row(paths: RunPaths) -> RunRow:
     known = meta.find(paths.meta)
     newest = read_newest(paths.metrics)
-    update, env_steps = max(newest[:2], (known.update, known.env_steps) if known else (0, 0))
+    at = newest.get("update", 0), newest.get("env_steps", 0)
+    update, env_steps = max(at, (known.update, known.env_steps) if known else (0, 0))
     size, written = _measure(paths.folder)
     state = state_of(paths, known)
     return RunRow(
@@ -140,8 +141,8 @@ def _row(paths: RunPaths) -> RunRow:
         state=state,
         update=update,
         env_steps=env_steps,
-        last_return=newest.last_return,
-        steps_per_sec=newest.steps_per_sec,
+        last_return=newest.get(RETURN),
+        steps_per_sec=newest.get(SPEED),
         size=size,
         created=known.created if known else "",
         age=_age(state, known, written),

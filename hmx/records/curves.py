@@ -140,32 +140,27 @@ def read_curves(path: Path, names: Set[str] | None = None) -> MetricCurves:
     return MetricCurves(tuple(in_order), records.count, records.whole, (*records.warnings, *empty))
 
 
-class Newest(NamedTuple):
-    """The end of a metrics file; 0 and None without records."""
+def read_newest(path: Path) -> Record:
+    """Read the last records of a file, and nothing else of it, as one record; {} if there are none to read.
 
-    update: int = 0
-    env_steps: int = 0
-    last_return: float | None = None  # mean over the seeds of the newest update that has a return
-    steps_per_sec: float | None = None
-
-
-def read_newest(path: Path) -> Newest:
-    """Read the last records of a file, and nothing else of it; one that cannot be read has none."""
+    It has the highest `update` and `env_steps`, the mean return of the seeds in the newest update that has one, and the
+    newest speed; None for unknown ones.
+    """
     try:
         records = [record for record in jsonl.tail(path, _TAIL) if jsonl.update_of(record) is not None]
     except OSError:
-        return Newest()
+        return {}
     if not records:
-        return Newest()
+        return {}
     found = [(jsonl.update_of(record) or 0, jsonl.number(record.get(RETURN))) for record in records]
     newest = max((update for update, value in found if value is not None), default=None)
     returns = [value for update, value in found if update == newest and value is not None]
-    return Newest(
-        update=max(update for update, _ in found),
-        env_steps=max(_steps(record) or 0 for record in records),
-        last_return=math.fsum(returns) / len(returns) if returns else None,
-        steps_per_sec=jsonl.number(records[-1].get(SPEED)),
-    )
+    return {
+        "update": max(update for update, _ in found),
+        "env_steps": max(_steps(record) or 0 for record in records),
+        RETURN: math.fsum(returns) / len(returns) if returns else None,
+        SPEED: jsonl.number(records[-1].get(SPEED)),
+    }
 
 
 def sample(path: Path, metric: str, count: int) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -176,7 +176,7 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         HmxError: the checkpoint cannot be read (3).
     """
     manifest, wanted = records.read_manifest(path), describe(abstract)
-    migrated = migrate(manifest, wanted)
+    migrated, new = migrate(manifest, wanted)
     images = _images(migrated, wanted)
     if problems := differences(manifest, abstract):
         more = [f"and {len(problems) - 8} more"] if len(problems) > 8 else []
@@ -184,14 +184,14 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         hint = "use the run's own run.toml and environment, and the version of hmx that its meta.json names"
         raise DoesNotFit(message, hint, ExitCode.ARTEFACT)
     forms = host_forms(abstract)
-    zeros = {leaf.path: _zeros(forms[leaf.path]) for leaf in migrated.zeros}
+    zeros = {leaf.path: _zeros(forms[leaf.path]) for leaf in new}
     saved = {
         path: jax.ShapeDtypeStruct(leaf.shape, np.dtype(leaf.dtype)) if leaf.path in images else forms[leaf.path]
-        for path, leaf in migrated.leaves.items()
+        for path, leaf in migrated.items()
     }
     try:
         arrays = interruptible(lambda: _read_arrays(path / ARRAYS, saved))
-        leaves = {migrated.leaves[name].path: array for name, array in arrays.items()}
+        leaves = {migrated[name].path: array for name, array in arrays.items()}
         leaves |= {path: leaves[path].reshape(image.shape).astype(image.dtype) for path, image in images.items()}
         return from_host({**leaves, **zeros}, abstract)
     except Exception as error:  # orbax and tensorstore raise many kinds of errors on damaged files
@@ -202,10 +202,10 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
 def differences(manifest: Manifest, abstract: object) -> list[str]:
     """Return the saved arrays that do not fit those of `abstract`, one line each, which begins with the path."""
     wanted = describe(abstract)
-    migrated = migrate(manifest, wanted)
+    migrated, new = migrate(manifest, wanted)
     images = _images(migrated, wanted)
-    leaves_now = [images.get(leaf.path, leaf) for leaf in migrated.leaves.values()]
-    return list(records.leaf_differences((*leaves_now, *migrated.zeros), wanted))
+    leaves_now = [images.get(leaf.path, leaf) for leaf in migrated.values()]
+    return list(records.leaf_differences((*leaves_now, *new), wanted))
 
 
 def host_forms(abstract: object) -> Forms:
@@ -327,15 +327,12 @@ _NESTED_SINCE_3 = {
 _PARENTS = {name: parent for parent, names in _NESTED_SINCE_3.items() for name in names}
 
 
-class Migrated(NamedTuple):
-    """The source of each leaf of a state in the current schema."""
+def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> tuple[dict[str, Leaf], tuple[Leaf, ...]]:
+    """Return how to make the leaves of a current state from those of a checkpoint.
 
-    leaves: dict[str, Leaf]  # path in the checkpoint -> the leaf with its current path
-    zeros: tuple[Leaf, ...]  # new leaves, which start as zeros, or False
-
-
-def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
-    """Return how to make the leaves of a current state from those of a checkpoint."""
+    Returns:
+        The leaves with their current paths, by path in the checkpoint; and new leaves, which start as zeros, or False.
+    """
     nest = _nested if manifest.schema < 3 else str
     dropped = _DROPPED_SINCE_1 if manifest.schema < 2 else ()
     added = {_nested(name) for name in _ADDED_SINCE_1} if manifest.schema < 2 else set()
@@ -344,13 +341,13 @@ def migrate(manifest: Manifest, wanted: Sequence[Leaf]) -> Migrated:
     leaves = {path: leaf for path, leaf in leaves.items() if leaf.path in known or not _is_optional(leaf.path)}
     saved = {leaf.path for leaf in leaves.values()}
     absent = [leaf for leaf in wanted if leaf.path not in saved]
-    return Migrated(leaves, tuple(leaf for leaf in absent if leaf.path in added or _is_optional(leaf.path)))
+    return leaves, tuple(leaf for leaf in absent if leaf.path in added or _is_optional(leaf.path))
 
 
-def _images(migrated: Migrated, wanted: Sequence[Leaf]) -> dict[str, Leaf]:
+def _images(migrated: Mapping[str, Leaf], wanted: Sequence[Leaf]) -> dict[str, Leaf]:
     """Return the leaves that are images now; earlier versions stored observations as vectors of float32."""
     known = {leaf.path: leaf for leaf in wanted}
-    pairs = [(leaf, known[leaf.path]) for leaf in migrated.leaves.values() if leaf.path in known]
+    pairs = [(leaf, known[leaf.path]) for leaf in migrated.values() if leaf.path in known]
     return {
         now.path: now
         for old, now in pairs

@@ -139,7 +139,7 @@ def _check_configuration(session: Session, shape_digest: str, paths: RunPaths, m
         return
     # Differing leaves give a better message.
     wanted = checkpoint.describe(session.abstract)
-    problems = records.leaf_differences(tuple(migrate(manifest, wanted).leaves.values()), wanted)
+    problems = records.leaf_differences(tuple(migrate(manifest, wanted)[0].values()), wanted)
     message = "\n".join([f"{paths.config} has changed {what} since checkpoint {manifest.update}", *problems[:8]])
     raise HmxError(message, "restore the old run.toml; a new configuration needs a new run", ExitCode.ARTEFACT)
 

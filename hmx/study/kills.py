@@ -25,7 +25,7 @@ def note_kill(paths: RunPaths) -> int:
     """
     path = paths.folder / KILLS
     newest, _ = checkpoints.newest_intact(paths.checkpoints)
-    update, count = max(int(newest.name) if newest else 0, read_newest(paths.metrics).update), 1
+    update, count = max(int(newest.name) if newest else 0, read_newest(paths.metrics).get("update", 0)), 1
     try:
         before = read_json(path, _SCHEMA, "", "", sealed_from=_SCHEMA)
         if update <= before["update"]:
