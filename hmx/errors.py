@@ -28,7 +28,7 @@ class HmxError(Exception):
     Args:
         message: what is wrong, one sentence or one line per problem.
         hint: the value or command that fixes it.
-        exit_code: of the process.
+        exit_code: exit code of the process.
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:

@@ -43,9 +43,9 @@ def hosted_update(
     """Divide an update into the parts that the host calls.
 
     Args:
-        spec: of the environment.
+        spec: spec of the environment.
         policy_of: policy and value function of a state.
-        keys: of the rollout and of learning, for the next update of a state.
+        keys: keys of the rollout and of learning, for the next update of a state.
         learn_from: the update after its rollout: `(state, key, actors, rollout, metrics, hypers)`.
         horizon: steps of a training sequence.
         final_obs: whether learning reads the observation after every step.

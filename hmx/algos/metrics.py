@@ -100,7 +100,7 @@ def value_loss_fall(value_loss: Metric, epochs: int) -> Metrics:
     """Compute the fall of the value loss from the first epoch to the last, as a share of the first.
 
     Args:
-        value_loss: of each gradient step, `[epochs x minibatches]`; every epoch uses the same samples.
+        value_loss: value loss of each gradient step, `[epochs x minibatches]`; every epoch uses the same samples.
         epochs: no metric if there is only one.
     """
     if epochs == 1 or not isinstance(value_loss, Mean):

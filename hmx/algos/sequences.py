@@ -65,7 +65,7 @@ def make_sequences(rollout: Rollout, advantages: Advantages, horizon: int) -> Ba
 
     Args:
         rollout: with the RNN carry at the start of every sequence, if there is one.
-        advantages: of the rollout, `[T, E, A]`.
+        advantages: advantages of the rollout, `[T, E, A]`.
         horizon: steps of a sequence; divides T.
     """
     seen = rollout.transitions

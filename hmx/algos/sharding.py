@@ -22,12 +22,12 @@ ENV_AXIS = "env"
 
 
 def split_along(axis: int, tree: Any) -> Any:
-    """Return for every leaf the partition that splits it along `axis`, which may be negative."""
+    """Return the partition of each leaf that splits it along `axis`, which may be negative."""
     return jax.tree.map(lambda leaf: PartitionSpec(*[None] * (axis % leaf.ndim), ENV_AXIS), tree)
 
 
 def replicate(tree: Any) -> Any:
-    """Return for every leaf the partition that keeps a full copy on every device."""
+    """Return the partition of each leaf that keeps a full copy on every device."""
     return jax.tree.map(lambda leaf: PartitionSpec(), tree)
 
 

@@ -41,9 +41,9 @@ class TrainedAgent:
     """A trained policy.
 
     Attributes:
-        config: of its run.
+        config: configuration of its run.
         env: its environment.
-        update: of the checkpoint.
+        update: update of the checkpoint.
     """
 
     config: Config
@@ -137,7 +137,7 @@ def load_agent(
     Args:
         run: name or path of the run.
         checkpoint: its update; None takes the newest intact one.
-        index: of the agent (seed), if a run trained several.
+        index: index of the agent (seed), if a run trained several.
         root: folder of the runs, for a name.
         trust: whether to run code that the run names.
 

@@ -115,7 +115,7 @@ def fork(
         run: name or path of the run, which stays as it is.
         changes: new values by dotted key, such as `{"algo.learning_rate": 1e-4}`.
         at: update of the checkpoint; None takes the newest intact one.
-        name: of the new run; "" for one made of the name of the run and a number.
+        name: name of the new run; "" for one made of the name of the run and a number.
         root: folder of the runs, for a name.
         progress: see `hmx.train`.
         sinks: see `hmx.train`.

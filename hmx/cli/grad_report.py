@@ -9,7 +9,7 @@ from hmx.cli.options import Quiet, argument, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.reports.grad_report.request import GradReportRequest
 
-PathArgument = Annotated[Path, argument("RUN", "A run, its folder of checkpoints, or a checkpoint.")]
+PathArgument = Annotated[Path, argument("RUN", "A run, its checkpoint folder, or a checkpoint.")]
 
 
 @with_options()

@@ -11,7 +11,7 @@ from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.reports.score_buffer.request import POSITIONS, ScoreRequest
 
-PathArgument = Annotated[Path, argument("PATH", "A saved buffer, a run, its folder of checkpoints, or a checkpoint.")]
+PathArgument = Annotated[Path, argument("PATH", "A saved buffer, a run, its checkpoint folder, or a checkpoint.")]
 CheckpointRun = Annotated[
     Path | None,
     ask(

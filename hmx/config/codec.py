@@ -170,7 +170,7 @@ def shape_keys(cfg: Config, schema: int = 2) -> tuple[str, ...]:
     Args:
         cfg: the configuration. Keys that a single other algorithm reads are left out. Those of PPO are always there, as
             in checkpoints that are older than Q-learning.
-        schema: of the checkpoint.
+        schema: schema number of the checkpoint.
     """
     values = values_of(cfg)
     return tuple(

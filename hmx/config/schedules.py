@@ -34,7 +34,7 @@ def value(name: Schedule, start: float, end: float, p: float, rate: float = 0.1,
         start: value at the beginning, or at the end of the warm-up.
         end: value at the end.
         p: progress, clamped to [0, 1].
-        rate: of logarithmic and exponential schedules, above 0.
+        rate: rate of logarithmic and exponential schedules, above 0.
         warmup: share of the run over which the value first rises linearly from 0 to `start`.
 
     Raises:

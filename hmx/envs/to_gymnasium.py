@@ -37,7 +37,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
     Args:
         env_id: a built-in environment with one agent.
         num_envs: side by side.
-        weights: of HackMatrix's reward.
+        weights: weights of HackMatrix's reward.
         illegal: "as_is", or "next_legal" for policies that know no masks: an illegal action stands for the next legal
             one, counting up and wrapping around after the last.
         settings: fields of `hmx.config.schema.EnvConfig`, such as `max_steps=200`.

@@ -74,16 +74,16 @@ def evaluate(
 ) -> EvaluateResult:
     """Play whole episodes with the policy of a run.
 
-    Returns have the default weights of rewards, whatever the run was trained with, and those of `changes`: so agents
+    Returns have the default reward weights, whatever the run was trained with, and those of `changes`: so agents
     that learned from different rewards can be compared. A search still looks for the rewards of the training.
 
     Args:
         run: name or path of the run; None for the policy `random`, which needs no trained agent.
         episodes: per policy and seed; None takes `run.eval_episodes`, or 1,000 if that is 0.
-        policies: of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
+        policies: some of `random`, `sampled`, `greedy` and `search`; None takes `sampled` and `greedy`, or `greedy` and
             `search` if `search` is given.
         search: simulations per decision of the policy `search`; None takes those of a run that learned from search.
-        seed: of the evaluation; None takes that of the run. All policies start from the same positions.
+        seed: seed of the evaluation; None takes that of the run. All policies start from the same positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         changes: dotted key -> new value, such as `env.rules`, for this evaluation only.
         root: folder of the runs, for a name.
@@ -205,10 +205,10 @@ def make_player(
     """Return the player of the policies of a session.
 
     Args:
-        session: of the run.
+        session: session of the run.
         episodes: per policy.
         search: simulations of the policy `search`; None leaves it out.
-        weights: of the rewards that returns count; None for those of `counted_weights`.
+        weights: reward weights that returns count; None for those of `counted_weights`.
 
     Raises:
         HmxError: a search that is not possible in this environment.

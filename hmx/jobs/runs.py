@@ -101,7 +101,7 @@ def removable(runs: Sequence[str | Path]) -> tuple[RunRow, ...]:
 
 
 def remove(rows: Sequence[RunRow]) -> None:
-    """Delete the folders of runs, as `removable` returned them; refuse one that a process has started to train."""
+    """Delete run folders, as `removable` returned them; refuse one that a process has started to train."""
     for row in rows:
         layout.remove_run(RunPaths(row.path.parent, row.path.name))
 

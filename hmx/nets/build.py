@@ -127,8 +127,8 @@ def features(kind: Kind, spec: ObsSpec, obs: Array, rows: int) -> Any:
     Bytes of images are scaled to the range from 0 to 1 for `cnn`.
 
     Args:
-        kind: of the network.
-        spec: of the environment.
+        kind: kind of the network.
+        spec: spec of the environment.
         obs: `[..., *obs_shape]`, `rows` observations in all.
         rows: how many.
     """

@@ -75,9 +75,9 @@ def dense(
     Args:
         width: outputs.
         gain: multiplies the initial weights.
-        name: of its parameters.
+        name: name of the parameters.
         init: `orthogonal`, or `lecun_uniform`: uniform within `sqrt(3 / inputs)` (LeCun et al. 1998).
-        dtype: of the computation and its result.
+        dtype: dtype of the computation and its result.
     """
     compute = _COMPUTE[dtype]
     return nn.Dense(width, dtype=compute, kernel_init=_kernel_init(gain, init), name=name)
@@ -228,14 +228,14 @@ def encode(
     """Return the vectors `[N, F]` that a trunk reads, by a layer of the calling module where `kind` has one.
 
     Args:
-        kind: of network.
+        kind: kind of network.
         x: scalars and cells, images, or vectors; see `hmx.nets.build.features`.
-        name: of the trunk.
-        cell_features: of the layer for cells.
-        activation: of the layer.
+        name: name of the trunk.
+        cell_features: cell features of the layer for cells.
+        activation: activation of the layer.
         weights: initial ones.
-        gain: of the initial weights.
-        dtype: of the computation.
+        gain: gain of the initial weights.
+        dtype: dtype of the computation.
     """
     vectors: Array = x
     if kind == "cells":

@@ -35,8 +35,8 @@ class Simulator:
 
     Args:
         env: the rules' options, the kind of observation and the step limit.
-        weights: of the reward terms.
-        seed: of the games; the same seed and actions give the same frames.
+        weights: weights of the reward terms.
+        seed: seed of the games; the same seed and actions give the same frames.
         position: the first position of every game, as a scenario; None generates one.
         policy: computes probabilities, a value and a choice at every position; None for no policy.
         programs: stored ones of the configuration; None compiles all.

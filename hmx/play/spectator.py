@@ -24,7 +24,7 @@ class Spectator:
 
     Args:
         env: any environment, in JAX or on the host; without `render`, its observation is shown.
-        seed: of the episodes; the same seed and actions give the same frames.
+        seed: seed of the episodes; the same seed and actions give the same frames.
         policy: chooses actions, for `env.spec.num_agents` agents.
         programs: stored ones of the configuration; None compiles all.
         draw: returns a picture of the current state, uint8 `[height, width, 3]`; None for no pictures.

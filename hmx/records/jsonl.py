@@ -385,7 +385,7 @@ def _last_line(file: BinaryIO, size: int) -> int:
 
 
 def decode(line: bytes) -> dict[str, Any] | None:
-    """Return the record of a line, with the present names of metrics; None for a damaged line."""
+    """Return the record of a line, with the present metric names; None for a damaged line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):

@@ -107,7 +107,7 @@ def step_limit(cfg: EnvConfig) -> int:
 def stored_sizes() -> Mapping[str, Sizes]:
     """Return the sizes of the built-in environments and of SMAX with default options; `make docs` writes them."""
     sizes: dict[str, Sizes] = {}
-    with optional("read the stored sizes of environments"):
+    with optional("read the stored environment sizes"):
         rows = json.loads(files("hmx.registry").joinpath("sizes.json").read_text(encoding="utf-8"))
         sizes = {name: Sizes(**row) for name, row in rows.items()}
     return MappingProxyType(sizes)

@@ -21,7 +21,7 @@ TRACED = frozenset({
 })  # fmt: skip
 """Metrics that differ between agents."""
 
-_CLOCKS = ("per_sec", "per_cpu_sec", "seconds")  # parts of the names of metrics that differ between equal agents
+_CLOCKS = ("per_sec", "per_cpu_sec", "seconds")  # parts of metric names that differ between equal agents
 _OF_LENGTHS = ("train/num_episodes", "train/mean_episode_length", "train/truncated_frac", "train/max_entropy")
 
 

@@ -63,7 +63,7 @@ def evaluation(found: EvaluateResult) -> Document:
         text = f"evaluated with {show_all(found.changes)}{unlike}"
         blocks.append(Paragraph(text, "warning" if found.run else "faint"))
     if found.trained_with:
-        text = f"returns have the default weights of rewards; the agent learned with {show_all(found.trained_with)}"
+        text = f"returns have the default reward weights; the agent learned with {show_all(found.trained_with)}"
         blocks.append(Paragraph(text, "faint"))
     blocks += (Paragraph(f"{policy}: {terms}", "faint") for policy, terms in earned(found.policies).items())
     blocks += undone(found.policies, {})
@@ -78,7 +78,7 @@ def evaluation(found: EvaluateResult) -> Document:
 
 
 def earned(rows: Sequence[PolicyStats]) -> dict[str, str]:
-    """Return for each policy the reward terms that its return is made of, as means over its agents."""
+    """Return the reward terms that the return of each policy is made of, as means over its agents."""
     agents = {name: [row.reward_terms for row in rows if row.policy == name] for name in (row.policy for row in rows)}
     means = {
         name: {term: sum(found.get(term, 0.0) for found in terms) / len(terms) for term in terms[0]}
@@ -128,7 +128,7 @@ def undone(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[Pa
 
 
 def policies(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Table:
-    """Show a row per policy and seed; `names` replaces names of policies."""
+    """Show a row per policy and seed; `names` replaces policy names."""
     several = len({row.seed for row in rows if row.seed is not None}) > 1
 
     def agent(row: PolicyStats) -> str:

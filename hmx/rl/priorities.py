@@ -29,7 +29,7 @@ def sequence_magnitude(advantage: Float[Array, "S T"], mask: Shaped[Array, "S T"
     """Return the sum of absolute advantages of each sequence.
 
     Args:
-        advantage: of each step.
+        advantage: advantage of each step.
         mask: true (or above 0) for the steps that count; the others are not read.
     """
     magnitude = jnp.abs(advantage)

@@ -24,7 +24,7 @@ def split(output: Float[Array, "*b D2"], std: Std, std_min: float) -> tuple[Floa
     """Return means and standard deviations `[..., D]`.
 
     Args:
-        output: of the network, `[..., 2D]`.
+        output: output of the network, `[..., 2D]`.
         std: `softplus`: `softplus(raw) + std_min`, as in Brax; `exp` and `param`: `exp(raw) + std_min`, where the
             numbers of `param` do not depend on the observation.
         std_min: added to every standard deviation; with 0, `exp` has no lower bound.

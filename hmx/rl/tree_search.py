@@ -80,7 +80,7 @@ def search(
     """Search from each of `E` positions with `num_simulations` simulated steps.
 
     Args:
-        key: of the Gumbel noise and of the simulated steps.
+        key: key of the Gumbel noise and of the simulated steps.
         root: the positions.
         legal: actions that the root may take; below it, the log-probabilities alone decide.
         simulate: `(key, action [E], position) -> Simulated`: one step in each position.

@@ -67,7 +67,7 @@ def choose(paths: RunPaths, update: int | None = None) -> ChosenCheckpoint:
     """Choose the newest intact checkpoint, or the one of `update`; errors as of `restore`."""
     if paths.checkpoints.is_symlink() or (paths.checkpoints.exists() and not paths.checkpoints.is_dir()):
         what = "a link" if paths.checkpoints.is_symlink() else "a file"
-        hint = "put the folder of checkpoints itself in its place"
+        hint = "put the checkpoint folder itself in its place"
         raise HmxError(f"{paths.checkpoints} is {what} instead of a folder", hint, ExitCode.ARTEFACT)
     run_id = frozen.run_id_of(paths)
     broken: dict[Path, list[str]] = {}
@@ -182,7 +182,7 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its name, or that of the folder of checkpoints."""
+        """Return its name, or that of the checkpoint folder."""
         return self.folder.name if self.paths is None else self.paths.name
 
     @property
@@ -192,7 +192,7 @@ class Run(NamedTuple):
 
     @property
     def checkpoints(self) -> Path:
-        """Return the folder of checkpoints."""
+        """Return the checkpoint folder."""
         return self.folder if self.paths is None else self.paths.checkpoints
 
     def updates(self) -> list[int]:

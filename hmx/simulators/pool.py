@@ -49,7 +49,7 @@ class WorkerPool:
         facts: of the simulator, from `measure`; None to learn them, in a pool that cannot step.
         plan: how environments are divided.
         seed: of the run.
-        stream: of the seeds of episodes, such as `hmx.simulators.episode.TRAINING`.
+        stream: of episode seeds, such as `hmx.simulators.episode.TRAINING`.
         timeout: seconds after which a worker that does not answer counts as hung; 0 for never.
 
     Raises:

@@ -52,7 +52,7 @@ class _Worker:
         self.link, self.memory = link, memory
         self.episodes: list[Simulation] = []
         self.first = 0  # environment of the run that the first simulator is
-        self.seeds = 0, 0  # of the run, and the stream of the seeds of episodes
+        self.seeds = 0, 0  # of the run, and the stream of episode seeds
         self.at: Shared
         self.busy = 0  # environment of the run that is being worked on
 

@@ -116,9 +116,9 @@ def bootstrap(
 
     Args:
         strata: scores, one array `[n]` per stratum, each of at least one.
-        statistic: of strata.
+        statistic: statistic of strata.
         resamples: number of resamples.
-        seed: of the resamples; the same one gives the same interval.
+        seed: seed of the resamples; the same one gives the same interval.
         level: nominal coverage.
         expand: widen the interval as Student's t and the small-sample variance would (Hesterberg 2015).
     """

@@ -53,8 +53,8 @@ def importances(factors: Sequence[Factor], results: Floats, seed: int = 0) -> li
 
     Args:
         factors: options, each with a value per trial.
-        results: of the trials, `[trials]`; only their order counts.
-        seed: of the resamples and permutations.
+        results: results of the trials, `[trials]`; only their order counts.
+        seed: seed of the resamples and permutations.
     """
     count = len(results)
     scores = ranks(results) - (count + 1) / 2

@@ -64,7 +64,7 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
     """Read a study as its files are now.
 
     Args:
-        folder: of the study.
+        folder: folder of the study.
         before: the study as it was read earlier; files of it are not read again, since they never change.
 
     Raises:

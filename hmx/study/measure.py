@@ -21,7 +21,7 @@ def measure(
     """Compute the objective of a run at a rung; later records do not matter.
 
     Args:
-        paths: of the run.
+        paths: paths of the run.
         objective: what is computed.
         rung: number of the rung.
         update: last update of the rung.

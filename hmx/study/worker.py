@@ -102,7 +102,7 @@ def work(
     """Work on a study until nothing is left to do, or until a signal stops the worker after a checkpoint.
 
     Args:
-        folder: of the study.
+        folder: folder of the study.
         tell: receives every step.
         sinks: makes the receivers of a run's records, in addition to its file.
         other_versions: whether to work although the study was made with other versions of the packages.

@@ -24,7 +24,7 @@ def test_result_is_printed_and_saved(hmx, tmp_path):
     ]  # fmt: skip
     second = hmx(*WORDS, "--metrics")
     assert second.exit_code == 0, second.output
-    assert found["metrics"] is None and "The metrics of rewards, actions and events take" in second.stdout
+    assert found["metrics"] is None and "The reward, action and event metrics take" in second.stdout
     assert "measuring ..." in second.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "phases.csv"]
 

@@ -45,7 +45,7 @@ def outputs(
 
     Args:
         ppo: how observations are normalised.
-        net: of the run.
+        net: net of the run.
         reference: the policy.
         carry: its RNN carry before the rollout.
         seen: `T` steps of `E` environments.
@@ -74,7 +74,7 @@ def reference_penalty(
 
     Args:
         head: the distribution over actions.
-        output: of the policy head.
+        output: output of the policy head.
         hypers: scheduled hyperparameters.
         batch: with the outputs of the reference, if there is one.
     """

@@ -105,7 +105,7 @@ def run_checks(
         env: the environment.
         longer: the same environment with a higher step limit, or none. Its observation where `env` is truncated is the
             exact final observation; without it only obvious errors of final observations are found.
-        seed: of the play.
+        seed: seed of the play.
         num_envs: environments side by side.
         num_steps: steps played; more than `max_steps` steps reach the step limit.
         tolerance: how far numbers of a batch may be from those of its members, relative and absolute; 0 asks for the

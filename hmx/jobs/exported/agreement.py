@@ -57,7 +57,7 @@ def measure(program: PolicyProgram, exported: Call, stats: RunningStats | None) 
     Args:
         program: the original.
         exported: the function that the file is.
-        stats: of the observations; random ones have this distribution, or without it mean 0 and several scales.
+        stats: observation statistics; random ones have this distribution, or without it mean 0 and several scales.
 
     Raises:
         HmxError: the original returns numbers that are not finite (exit code 4).

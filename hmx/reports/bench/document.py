@@ -104,7 +104,7 @@ def _parts(found: BenchFindings) -> Table:
 def _metrics(cost: MetricsCost) -> str:
     value, low, high = (None if share is None else 100 * share for share in cost.share)
     without = f"{counted(cost.rounds, 'round')} with and without them, in turn"
-    return f"The metrics of rewards, actions and events take {interval(value, low, high)} % of an update ({without})."
+    return f"The reward, action and event metrics take {interval(value, low, high)} % of an update ({without})."
 
 
 def _conditions(found: BenchFindings) -> str:

@@ -1,4 +1,4 @@
-"""The cost of the metrics of rewards, actions and events: whole updates with and without them, in turn."""
+"""The cost of the reward, action and event metrics: whole updates with and without them, in turn."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _cpu_seconds(*updates: Updates) -> float:
 def silent(env: Env) -> Env:
     """Return the same environment without reward terms, kinds of actions and events.
 
-    The compiler then removes everything that only they need. The metrics of episodes and the mean reward stay.
+    The compiler then removes everything that only they need. The episode metrics and the mean reward stay.
     """
 
     def quiet(timestep: Timestep) -> Timestep:

@@ -17,6 +17,6 @@ class BenchRequest:
         ge=1, le=86_400, panel=_PANEL)  # fmt: skip
     metrics: bool = opt(
         False,
-        "also measure the share of an update that the metrics of rewards, actions and events cost; compiles twice",
+        "also measure the share of an update that the reward, action and event metrics cost; compiles twice",
         panel=_PANEL,
     )

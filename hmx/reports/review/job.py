@@ -95,7 +95,7 @@ def review_game(
 
     Args:
         source: its name.
-        rules: of the game.
+        rules: rules of the game.
         undo_depth: snapshots that UNDO kept in it.
         replay: plays it again, with the observations of an environment.
         request: which agent continues, and how carefully.

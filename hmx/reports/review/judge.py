@@ -173,7 +173,7 @@ def _on_host(program: ReviewProgram, params: Any, positions: Positions, key: Key
 
 
 def _differences(played: _Rollouts) -> Host:
-    """Return by how much each alternative and the action played differ in each rollout, [S, K, N]."""
+    """Return the difference of each alternative from the action played in each rollout, [S, K, N]."""
     return np.where(played.valid[..., None], np.abs(played.returns - played.returns[:, :1]), 0.0)
 
 

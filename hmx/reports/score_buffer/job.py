@@ -44,7 +44,7 @@ def score_buffer(
     those of an uninterrupted call.
 
     Args:
-        path: a saved buffer; or a run, its folder of checkpoints, or a checkpoint, whose policy collects positions.
+        path: a saved buffer; or a run, its checkpoint folder, or a checkpoint, whose policy collects positions.
         checkpoint: the run or checkpoint whose policy continues, for a saved buffer.
         request: what to score and how.
         out: folder of the results; None takes one in the run, or beside the buffer.

@@ -227,7 +227,7 @@ def test_metrics_that_slow_training_down_by_a_twentieth_take_5_percent(monkeypat
     assert cost.share.value == pytest.approx(0.05) and cost.rounds == 12
     assert (cost.seconds.value, cost.without.value) == (1.0, 0.95)
     text = repr(document(dataclasses.replace(found, metrics=cost)))
-    assert "The metrics of rewards, actions and events take 5" in text
+    assert "The reward, action and event metrics take 5" in text
 
 
 # Measuring

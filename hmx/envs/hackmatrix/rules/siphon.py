@@ -44,7 +44,7 @@ def _add(a: Number, b: Number, width: int) -> Number:
 
 
 def _cross_sums(number: Number) -> Number:
-    """Return for every cell the sum over its cross: five numbers of two bits make at most 15."""
+    """Return the sum over the cross of each cell: five numbers of two bits make at most 15."""
     result: Number = number
     for move in MOVES:
         result = _add(result, [move(p) for p in number], 4)

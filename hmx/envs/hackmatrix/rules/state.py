@@ -21,7 +21,7 @@ class Rules(NamedTuple):
 
     Attributes:
         undo_depth: turn-end snapshots kept; a further one replaces the oldest.
-        name: of the reference, or as it was designed (docs/adr/0003).
+        name: `original`, those of the reference, or `designed` (docs/adr/0003).
     """
 
     undo_depth: int = 4
