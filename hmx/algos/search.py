@@ -20,7 +20,7 @@ from hmx.envs.protocol import Env, EnvSpec, EnvState, SearchStep
 from hmx.errors import HmxError
 from hmx.registry.algorithms import find_algorithm
 from hmx.rl import distributions
-from hmx.rl.tree_search import Judged, Simulated, search
+from hmx.rl.tree_search import Found, Judged, Simulated, search
 from hmx.rl.value_codec import symlog
 from hmx.types import Array, Key
 
@@ -104,10 +104,6 @@ def make_search(
     Raises:
         HmxError: see `check_search`.
     """
-
-    def scale(values: Array, visits: Array) -> Array:
-        return (cfg.gumbel.value_scale + visits) * symlog(values)
-
     check_search(env.spec, num_simulations)
     gamma = cfg.algo.gamma
 
@@ -134,19 +130,27 @@ def make_search(
             root,
             legal[:, 0],
             partial(simulate, state),
-            scale,
+            partial(_scale, cfg.gumbel.value_scale),
             num_simulations=num_simulations,
             max_considered=MAX_CONSIDERED,
             axes=_Position(env.spec.state_axis, 0),
             greedy=greedy,
         )
-        taken = jnp.take_along_axis(found.probs, found.action[:, None], axis=-1)
-        decision = Decision(
-            action=found.action[:, None].astype(jnp.int32),
-            log_prob=jnp.log(jnp.maximum(taken, _TINY)),
-            probs=found.probs[:, None],
-            value=(root.value if training else found.value)[:, None],
-        )
-        return decision, root.position.carry
+        return _decision(found, root.value if training else found.value), root.position.carry
 
     return act
+
+
+def _scale(value_scale: float, values: Array, visits: Array) -> Array:
+    return (value_scale + visits) * symlog(values)
+
+
+def _decision(found: Found, value: Array) -> Decision:
+    """Return the decision of a search, in an environment of one agent."""
+    taken = jnp.take_along_axis(found.probs, found.action[:, None], axis=-1)
+    return Decision(
+        action=found.action[:, None].astype(jnp.int32),
+        log_prob=jnp.log(jnp.maximum(taken, _TINY)),
+        probs=found.probs[:, None],
+        value=value[:, None],
+    )

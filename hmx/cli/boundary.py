@@ -76,8 +76,9 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
 
 
 def print_json(body: object) -> None:
-    """Print a JSON value on one line of stdout."""
+    """Print a JSON value on one line of stdout, at once."""
     sys.stdout.write(json.dumps(body) + "\n")
+    sys.stdout.flush()
 
 
 def write_report(file: Path, text: str) -> None:

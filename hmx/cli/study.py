@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,7 @@ from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
 if TYPE_CHECKING:
     from hmx.registry.load import Loaded
     from hmx.runs.sinks import Sink
+    from hmx.study.cluster import ClusterFile
     from hmx.study.worker import WorkStep
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
@@ -138,14 +140,7 @@ def work(
     folder = find_study(study)
     file = cluster_file(folder, request, other_versions)
     if file is not None:
-        file = file if dry_run else write(file, request.submit)
-        if json:
-            print_json(file.to_json())
-        elif dry_run:
-            sys.stdout.write(file.text)
-        else:
-            say("wrote", str(file.file))
-            say("submitted" if request.submit else "submit with", file.answer or shlex.join(file.command))
+        _show_file(file if dry_run else write(file, request.submit), request.submit, dry_run, json)
         return
     if dry_run:
         raise HmxError("--dry-run requires --slurm or --kubernetes", "hmx study status STUDY shows what is left to do")
@@ -154,23 +149,14 @@ def work(
     from rich.console import Console
 
     from hmx.console.panel import ConsoleSink
-    from hmx.study.summaries import step_line
     from hmx.study.worker import work as job  # imports JAX, which takes seconds
 
     console = Console(stderr=True, highlight=False)
 
-    def tell(step: WorkStep) -> None:
-        if json:
-            from hmx.records.plain import plain_object
-
-            print_json(plain_object(step))
-            sys.stdout.flush()
-        if not quiet:
-            say(step.kind, step_line(step))
-
     def sinks() -> Sequence[Sink]:
         return [] if quiet or not console.is_terminal else [ConsoleSink(console)]
 
+    tell = partial(_tell, json, quiet)
     done = job(folder, tell=tell, sinks=sinks, other_versions=other_versions, command_line=["hmx", *sys.argv[1:]])
     if json:
         print_json({"kind": "result", **done.to_json()})
@@ -180,6 +166,28 @@ def work(
     if not quiet:
         say("finished", f"{folder}: nothing is left to do; this worker wrote {counted(done.trained, 'result')}")
         say("next", f"hmx study status {shlex.quote(str(study))}")
+
+
+def _tell(json: bool, quiet: bool, step: WorkStep) -> None:
+    """Say what a worker has done."""
+    from hmx.records.plain import plain_object
+    from hmx.study.summaries import step_line
+
+    if json:
+        print_json(plain_object(step))
+    if not quiet:
+        say(step.kind, step_line(step))
+
+
+def _show_file(file: ClusterFile, submitted: bool, dry_run: bool, json: bool) -> None:
+    """Show a file that starts workers on a cluster, or say where it is and how to submit it."""
+    if json:
+        print_json(file.to_json())
+    elif dry_run:
+        sys.stdout.write(file.text)
+    else:
+        say("wrote", str(file.file))
+        say("submitted" if submitted else "submit with", file.answer or shlex.join(file.command))
 
 
 @app.command(cls=Command)

@@ -33,10 +33,7 @@ def watch(
     request: WatchRequest,
     run: Annotated[
         Path | None,
-        argument(
-            "RUN",
-            "Run name in runs/, or path of a run folder. Not needed with --random.",
-        ),
+        argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random."),
     ] = None,
     env: Annotated[
         str | None,
@@ -74,31 +71,23 @@ def watch(
     if save is not None:
         check_target(save, request.force)
     title = "random play" if request.random else str(run)
-    chosen = None
-    if env is not None or sets:
-        chosen = configure({"env.id": env} if env is not None else {}, sets, None, None).config.env
-
+    asked = {} if env is None else {"env.id": env}
+    chosen = configure(asked, sets, None, None).config.env if asked or sets else None
     warnings: list[str] = []
     in_terminal = save is None and not json
     pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
     begin = partial(frames_of, run, request, env=chosen, pictures=pictures, warn=warnings.append)
-    if save is not None:
-        with status(COMPILING):
-            frames = list(begin())
-        with saying_at_end(warnings):
-            _save(frames, save, title, request.delay, json)
-    elif json:
-        with status(COMPILING):
-            started = begin()
-        with saying_at_end(warnings):
+    with status(COMPILING):
+        started = begin() if save is None else list(begin())
+    with saying_at_end(warnings):
+        if save is not None:
+            _save(list(started), save, title, request.delay, json)
+        elif json:
             for frame in started:
                 print_json(frame.to_json())
-                sys.stdout.flush()
-    else:
-        with status(COMPILING):
-            started = begin()
-        with leaving_by_ctrl_c(), saying_at_end(warnings):
-            show(started, title=title, delay=request.delay, step=request.step)
+        else:
+            with leaving_by_ctrl_c():
+                show(started, title=title, delay=request.delay, step=request.step)
 
 
 def check_target(path: Path, force: bool) -> None:

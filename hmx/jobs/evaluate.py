@@ -103,35 +103,33 @@ def evaluate(
     with trusting(trust):
         task = changed(found, changes or {})
         cfg = task.config
-        if policies is None or "search" in policies:  # otherwise it would be compiled without need
-            search = simulations_of(cfg, search)
-        if policies is None:
-            policies = ("sampled", "greedy") if search is None else ("greedy", "search")
+        policies, search = _chosen(policies, search, simulations_of(cfg, search))
         _check(episodes, policies, search)
         warning = enable_cache()
         session = open_task(task, found.paths)
     restored = found.policy(session, checkpoint)
-    warnings = [*([warning] if warning else []), *restored.warnings]
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
     weights = counted_weights(cfg.env, cfg.reward, changes or ())
     play = make_player(session, episodes, search, weights)
-    rows: list[PolicyStats] = []
-    for policy in policies:
-        rows += play(restored.state, policy, seed, progress)
+    rows = [row for policy in policies for row in play(restored.state, policy, seed, progress)]
     return EvaluateResult(
-        run=found.folder,
-        env=cfg.env.id,
-        checkpoint=restored.update,
-        env_steps=restored.update * session.sizes.batch_size,
-        episodes=episodes,
-        seed=seed,
-        policies=tuple(rows),
-        search=search,
-        changes={key: new for key, (_, new) in diff(found.cfg, cfg).items()},
-        trained_with=unlike(cfg.reward, weights),
-        warnings=tuple(warnings),
-    )
+        run=found.folder, env=cfg.env.id, checkpoint=restored.update,
+        env_steps=restored.update * session.sizes.batch_size, episodes=episodes, seed=seed, policies=tuple(rows),
+        search=search, changes={key: new for key, (_, new) in diff(found.cfg, cfg).items()},
+        trained_with=unlike(cfg.reward, weights), warnings=(*([warning] if warning else []), *restored.warnings),
+    )  # fmt: skip
+
+
+def _chosen(
+    policies: Sequence[str] | None, search: int | None, simulations: int | None
+) -> tuple[Sequence[str], int | None]:
+    """Return the policies to play and the simulations of the search; without need no search is compiled."""
+    if policies is None or "search" in policies:
+        search = simulations
+    if policies is None:
+        policies = ("sampled", "greedy") if search is None else ("greedy", "search")
+    return policies, search
 
 
 def counted_weights(env: EnvConfig, given: RewardWeights, chosen: Collection[str] = ()) -> RewardWeights:

@@ -158,26 +158,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         own: Net = imported(OWN_NET)(cfg, spec, value_width)
         return own
     kind = net_kind(cfg, spec)
-    module = ActorCritic(
-        num_actions=spec.num_actions,
-        action_dim=spec.action_dim,
-        value_width=value_width,
-        hidden=tuple(cfg.hidden),
-        value_hidden=tuple(cfg.value_hidden or cfg.hidden),
-        activation=cfg.activation,
-        norm=cfg.norm_order if cfg.layer_norm else "none",
-        weights=cfg.init,
-        gains=(cfg.gain_hidden, cfg.gain_policy, value_gain * cfg.gain_value),
-        std=cfg.std,
-        shared_torso=cfg.shared_torso,
-        kind=kind,
-        cell_features=cfg.cell_features,
-        value_only=spec.value_only,
-        policy_only=spec.policy_only,
-        rnn=cfg.rnn,
-        rnn_hidden=cfg.rnn_hidden,
-        dtype=cfg.compute_dtype,
-    )
+    module = _module(cfg, spec, kind, value_width, value_gain)
 
     def initial_carry(batch: tuple[int, ...]) -> Carry:
         if cfg.rnn == "none":
@@ -210,6 +191,29 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         return jax.tree.leaves(run(params, carry, obs, reset, mutable=HIDDEN)[1])
 
     return Net(init, apply, unroll, initial_carry, map_value_head, hidden)
+
+
+def _module(cfg: NetConfig, spec: ObsSpec, kind: Kind, value_width: int, value_gain: float) -> ActorCritic:
+    return ActorCritic(
+        num_actions=spec.num_actions,
+        action_dim=spec.action_dim,
+        value_width=value_width,
+        hidden=tuple(cfg.hidden),
+        value_hidden=tuple(cfg.value_hidden or cfg.hidden),
+        activation=cfg.activation,
+        norm=cfg.norm_order if cfg.layer_norm else "none",
+        weights=cfg.init,
+        gains=(cfg.gain_hidden, cfg.gain_policy, value_gain * cfg.gain_value),
+        std=cfg.std,
+        shared_torso=cfg.shared_torso,
+        kind=kind,
+        cell_features=cfg.cell_features,
+        value_only=spec.value_only,
+        policy_only=spec.policy_only,
+        rnn=cfg.rnn,
+        rnn_hidden=cfg.rnn_hidden,
+        dtype=cfg.compute_dtype,
+    )
 
 
 def map_value_head(params: Params, fn: Callable[[Head], Head]) -> Params:

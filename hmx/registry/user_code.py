@@ -394,8 +394,8 @@ def find(name: str, key: str) -> Callable[..., Any]:
     points = [point for point in registered(key) if point.name == name]
     if not points:
         raise HmxError(f"there is no {WHAT[key]} {quoted(name)}", f"packages add them as entry points of {GROUPS[key]}")
-    if len(points) > 1:
+    point, *others = points
+    if others:
         raise several_owners(name, key, owners(points))
-    (point,) = points
     with explaining(Path(point.module), f"cannot load {WHAT[key]} {quoted(name)} of {point.value}"):
         return point.load()  # type: ignore[no-any-return]

@@ -72,12 +72,7 @@ class ReplayReporter:
         assert stored.probs is not None and stored.td_errors is not None
         seed = seed_of(key)
         slots = drawn(stored, request.groups * request.per_group, [*seed, 0])
-        # An empty slot has the birth of the very first transition, which follows no other.
-        birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
-        past = history(stored.items, jnp.asarray(birth))
-        found = q_terms.td_targets_of(
-            self.functions, q_terms.Networks(state.params, state.learner.target_params), past, slots
-        )
+        found = self._targets(state, stored, slots)
         error = np.abs(found.td_error.astype(np.float64))
         figure = self._figure(stored, slots, error)
         buckets, groups = _in_groups(request, figure, seed)
@@ -126,6 +121,13 @@ class ReplayReporter:
                 slots=tuple(tuple(int(slot) for slot in group) for group in chosen),
             ),
         )
+
+    def _targets(self, state: DqnState, stored: Stored, slots: Ints) -> q_terms.TdTargets:
+        # An empty slot has the birth of the very first transition, which follows no other.
+        birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
+        past = history(stored.items, jnp.asarray(birth))
+        networks = q_terms.Networks(state.params, state.learner.target_params)
+        return q_terms.td_targets_of(self.functions, networks, past, slots)
 
     def _figure(self, stored: Stored, slots: Ints, error: Floats) -> Floats:
         """Return the values that rank the transitions, `[n]`; NaN where unknown."""
