@@ -13,6 +13,6 @@ if __name__ == "__main__":
     installed = any(os.path.realpath(place) == here for place in sys.path)
     sys.path[:] = places + [here] * (last or installed)
 
-    from hmx.simulators.worker import boot
+    from hmx.simulators.worker import main
 
-    boot()
+    main(*map(int, sys.argv[1:3]))

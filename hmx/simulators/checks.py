@@ -149,13 +149,13 @@ def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorC
     problems |= play.problems
     if not one.masks:
         skipped["masks"] = "it gives no mask of actions"
-    differing = _differing(play, _repeat(one, play))
+    differing = _differing(one, play)
     wrappers = f": its wrappers {' and '.join(one.facts.statistics)} keep statistics" if one.facts.statistics else ""
-    if differing is not None and _differing(play, _repeat(other, play)) is None:
+    if differing is not None and _differing(other, play) is None:
         problems["resets"] = f"step {differing + 1} differs when it is repeated after other episodes{wrappers}"
         skipped["determinism"] = skipped["instances"] = "resets do not clear what earlier episodes changed"
     elif differing is None:
-        shared = _differing(play, _repeat(one, play, beside=other))
+        shared = _differing(one, play, beside=other)
         if shared is not None:
             problems["instances"] = f"step {shared + 1} differs while another instance plays beside it"
     else:
@@ -183,9 +183,9 @@ def run_checks(instances: list[Simulation], seed: int, steps: int) -> SimulatorC
     return SimulatorChecks(problems, skipped, facts)
 
 
-def _repeat(episode: Simulation, play: _Play, beside: Simulation | None = None) -> list[int]:
-    """Take the actions of a play again, while another instance plays; return the digest after each step."""
-    digests, number, others = [], 0, 0
+def _differing(episode: Simulation, play: _Play, beside: Simulation | None = None) -> int | None:
+    """Take the actions of a play again, while another instance plays; return the first step that differs."""
+    number, others = 0, 0
     for t, row in enumerate(play.actions):
         if t == 0 or play.ended[t - 1]:
             play.begin(episode, number)
@@ -193,8 +193,9 @@ def _repeat(episode: Simulation, play: _Play, beside: Simulation | None = None) 
         if beside is not None:
             others = _disturb(beside, play.actions[-1 - t], play.seed, others)
         episode.step(row)
-        digests.append(episode.digest)
-    return digests
+        if episode.digest != play.digests[t]:
+            return t
+    return None
 
 
 def _disturb(other: Simulation, row: np.ndarray, seed: int, number: int) -> int:
@@ -207,10 +208,6 @@ def _disturb(other: Simulation, row: np.ndarray, seed: int, number: int) -> int:
         other.begin(episode_seed(seed, CHECKING, 1, number))
         number += 1
     return number
-
-
-def _differing(play: _Play, digests: list[int]) -> int | None:
-    return next((t for t, (a, b) in enumerate(zip(play.digests, digests, strict=True)) if a != b), None)
 
 
 def _after_end(episode: Simulation, play: _Play) -> str | None:

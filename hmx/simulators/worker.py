@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -58,7 +57,7 @@ class _Worker:
 
     def serve(self) -> None:
         """Answer requests until the trainer closes the connection."""
-        answers: dict[str, Callable[..., tuple[dict[str, Any], bytes]]] = {
+        answers: dict[str, Callable[..., tuple[dict[str, Any], bytes] | None]] = {
             "open": self.open, "reset": self.reset, "replay": self.replay, "restore": self.restore,
             "states": self.states, "render": self.render, "check": self.check, "play": self.play,
             "branch": self.branch, "size": self.size,
@@ -73,7 +72,8 @@ class _Worker:
                         self.step()
                         self.link.sendall(channel.DONE)
                     else:
-                        channel.send(self.link, channel.MESSAGE, *answers[asked.pop("do")](payload, **asked))
+                        answer = answers[asked.pop("do")](payload, **asked)
+                        channel.send(self.link, channel.MESSAGE, *(answer or ({}, b"")))
                 except (Exception, SystemExit) as error:  # any error of the simulator's code
                     channel.send(self.link, channel.ERROR, self.described(error))
         for episode in self.episodes:
@@ -149,27 +149,24 @@ class _Worker:
         """Return the seed of the running episode of a simulator."""
         return episode_seed(*self.seeds, self.first + i, int(self.at.number[i]))
 
-    def reset(self, payload: bytes, only: list[int] | None = None) -> tuple[dict[str, Any], bytes]:
+    def reset(self, payload: bytes, only: list[int] | None = None) -> None:
         """Start the episodes whose numbers are in the common memory, in all environments or `only` these."""
         for i, episode in self.each():
             if only is None or self.busy in only:
                 self.show(i, episode.begin(self.seed_of(i)))
-        return {}, b""
 
-    def replay(self, payload: bytes, env: int, count: int) -> tuple[dict[str, Any], bytes]:
+    def replay(self, payload: bytes, env: int, count: int) -> None:
         """Take the actions of an episode again, `[count, ...]` in the payload."""
         self.busy, i = env, env - self.first
         actions = np.frombuffer(payload, self.at.action.dtype).reshape(count, *self.at.action.shape[1:])
         self.show(i, self.episodes[i].replay(self.seed_of(i), actions))
-        return {}, b""
 
-    def restore(self, payload: bytes, env: int, steps: int, digest: int) -> tuple[dict[str, Any], bytes]:
+    def restore(self, payload: bytes, env: int, steps: int, digest: int) -> None:
         """Set the state of a simulator; what it shows comes from the checkpoint."""
         self.busy, i = env, env - self.first
         episode = self.episodes[i]
         episode.restore(self.seed_of(i), payload, steps, digest)
         self.at.steps[i], self.at.digest[i] = steps, digest
-        return {}, b""
 
     def states(self, payload: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the state of every simulator."""
@@ -181,14 +178,13 @@ class _Worker:
         frame = picture(self.episodes[0].env.render())
         return {"shape": list(frame.shape)}, frame.tobytes()
 
-    def play(self, payload: bytes, steps: int, seed: int) -> tuple[dict[str, Any], bytes]:
+    def play(self, payload: bytes, steps: int, seed: int) -> None:
         """Take random steps without an answer between them."""
         facts = self.episodes[0].facts
         noise = np.random.default_rng(seed).random((steps, len(self.episodes), facts.action_dim or facts.num_actions))
         for row in noise:
             self.at.action[:] = random_rows(row, facts, self.at.legal)
             self.step()
-        return {}, b""
 
     def branch(self, payload: bytes, size: int) -> tuple[dict[str, Any], bytes]:
         """Step from given states."""
@@ -202,9 +198,3 @@ class _Worker:
         """Run the checks of `hmx check-env` on the simulators of this worker."""
         self.busy = self.first
         return checks.run_checks(self.episodes, self.seeds[0], **options)._asdict(), b""
-
-
-def boot() -> None:
-    """Start from the arguments of the command line, which the trainer gives."""
-    link, memory = map(int, sys.argv[1:3])
-    main(link, memory)
