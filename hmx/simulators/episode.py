@@ -76,7 +76,7 @@ class Simulation:
         facts = self.facts
         noise = random.random((1, facts.action_dim or facts.num_actions))
         row: np.ndarray = random_rows(noise, facts, self.legal[None])[0]
-        return row.astype(np.float32 if facts.action_dim else np.int32)
+        return row.astype(facts.action_form[1])
 
     def _seen(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         facts = self.facts
@@ -155,7 +155,8 @@ def unpack_state(data: bytes) -> Any:
 
 def same_form(facts: Facts, first: Facts) -> None:
     """Refuse an instance whose spaces differ from those of the first one."""
-    if differing := facts.differences(first):
+    pairs = zip(facts._fields, facts, first, strict=True)
+    if differing := [f"{name.replace('_', ' ')} {one} and {two}" for name, one, two in pairs if one != two]:
         message = f"two instances of this simulator differ: {'; '.join(differing)}"
         raise HmxError(message, "make every instance with the same spaces")
 

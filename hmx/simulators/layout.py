@@ -31,17 +31,13 @@ class Shared(NamedTuple):
 
 def forms(facts: Facts, num_envs: int) -> dict[str, tuple[tuple[int, ...], str]]:
     """Return shape and dtype of each field of `Shared`."""
-    action = (
-        ((num_envs, len(facts.action_parts)), "int32")
-        if facts.action_parts
-        else ((num_envs, facts.action_dim), "float32")
-    )
+    action, dtype = facts.action_form
     obs = ((num_envs, *facts.obs_shape), facts.obs_dtype)
     return {
         "obs": obs,
         "final_obs": obs,
         "legal": ((num_envs, facts.num_actions), "bool"),
-        "action": action,
+        "action": ((num_envs, *action), dtype),
         "reward": ((num_envs,), "float32"),
         "terminated": ((num_envs,), "bool"),
         "truncated": ((num_envs,), "bool"),

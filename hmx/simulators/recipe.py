@@ -67,9 +67,9 @@ def _of_gymnasium(recipe: Recipe) -> Theirs:
         with registered:
             return gymnasium.make(recipe.name, disable_env_checker=True, **given)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise HmxError(
-            f"{recipe.env_id} needs a package that is not installed: {one_line(error)}", _install()
-        ) from None
+        message = f"{recipe.env_id} needs a package that is not installed: {one_line(error)}"
+        hint = 'pip install "gymnasium[box2d,mujoco]", or the extra of Gymnasium that the message names'
+        raise HmxError(message, hint) from None
     except ModuleNotFoundError as error:
         message = f"{recipe.env_id} needs a package that is not installed: {one_line(error)}"
         raise HmxError(message, f"install the package that provides {error.name}") from None
@@ -84,10 +84,6 @@ def _of_gymnasium(recipe: Recipe) -> Theirs:
         raise HmxError(f"Gymnasium has no environment {quoted(recipe.name)}: {one_line(error)}", hint) from None
     except gymnasium.error.Error as error:
         raise HmxError(f"cannot make {recipe.env_id}: {one_line(error)}", GUIDE) from None
-
-
-def _install() -> str:
-    return 'pip install "gymnasium[box2d,mujoco]", or the extra of Gymnasium that the message names'
 
 
 def is_simulator(thing: Theirs) -> bool:

@@ -40,22 +40,21 @@ class Facts(NamedTuple):
         """Return the number of choices over all parts; 0 for continuous actions."""
         return sum(self.action_parts)
 
-    def differences(self, other: Facts) -> list[str]:
-        """Return the facts of two instances that differ, as text."""
-        pairs = zip(self._fields, self, other, strict=True)
-        return [f"{name.replace('_', ' ')} {one} and {two}" for name, one, two in pairs if one != two]
+    @property
+    def action_form(self) -> tuple[tuple[int, ...], str]:
+        """Return shape and dtype of an action: int32 per part, or float32 in [-1, 1] per number."""
+        return ((len(self.action_parts),), "int32") if self.action_parts else ((self.action_dim,), "float32")
 
 
 def step_rows(facts: Facts, size: int) -> tuple[np.dtype[Any], np.dtype[Any]]:
     """Return the rows that ask for steps from given states of `size` bytes, and those that answer."""
-    parts = len(facts.action_parts)
-    action = (np.int32, (parts,)) if parts else (np.float32, (facts.action_dim,))
+    action, dtype = facts.action_form
     obs = (np.dtype(facts.obs_dtype), facts.obs_shape)
     legal = (np.bool_, (facts.num_actions,))
     at: list[Any] = [("state", np.uint8, (size,)), ("steps", np.int32)]
     shown: list[Any] = [("obs", *obs), ("legal", *legal), ("final_obs", *obs), ("final_legal", *legal)]
     ends: list[Any] = [("reward", np.float32), ("terminated", np.bool_), ("truncated", np.bool_)]
-    return np.dtype([*at, ("action", *action), ("key", np.uint32, (2,))]), np.dtype(at + shown + ends)
+    return np.dtype([*at, ("action", dtype, action), ("key", np.uint32, (2,))]), np.dtype(at + shown + ends)
 
 
 def facts_of(env: Any) -> Facts:
