@@ -32,7 +32,7 @@ def copy(tmp_path: Path) -> Path:
 # file, text in it, what replaces the text, and the files that are stale then
 CHANGES = [
     ("hmx/config/schema.py", "random seed", "the seed", {"docs/config.md", "man/hmx-train.1"}),
-    ("hmx/cli/watch.py", "number of episodes", "how many episodes", {"docs/cli.md", "man/hmx-watch.1"}),
+    ("hmx/play/request.py", "number of episodes", "how many episodes", {"docs/cli.md", "man/hmx-watch.1"}),
     ("CHANGELOG.md", "## [0.1.0] - 20", "## [0.1.0] - 21", {"man/hmx.1"}),
     ("hmx/records/metrics_table.py", "train/grad_norm", "train/gradient", {"docs/metrics.md"}),
     ("completions/_hmx", "compdef", "comdef", {"completions/_hmx"}),

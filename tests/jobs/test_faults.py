@@ -44,7 +44,7 @@ def without_waiting(compiled_once: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (files, jsonl):
             patch.setattr(module, "_RETRY_SECONDS", 0.0)
-        patch.setattr(boundary, "_silence", lambda: None)
+        patch.setattr(boundary, "silence", lambda: None)
         yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from hmx.jobs.exported.program import make_program
 from hmx.jobs.fork import fork
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import resume
+from hmx.play.request import WatchRequest
 from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.records.frozen import read_config
@@ -197,9 +199,9 @@ def test_evaluation_plays_whole_episodes_from_the_same_positions(whole):
     one, other = (evaluate(whole, episodes=6, policies=["sampled"]).policies[0] for _ in range(2))
     assert (one.episodes, one.length_mean, one.unfinished) == (6, 11.0, 0)
     assert one.return_mean == other.return_mean
-    for search in (evaluate, watch):
+    for search in (partial(evaluate, search=4), lambda run: watch(run, WatchRequest(search=4))):
         with pytest.raises(HmxError, match=r"a search needs: it has no get_state and set_state"):
-            search(whole, search=4)
+            search(whole)
 
 
 @pytest.mark.parametrize(
