@@ -11,6 +11,7 @@ from typing import get_args
 import jax
 import numpy as np
 
+from hmx.config.files import words
 from hmx.config.option import MAX_SEED
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.config.textfile import quoted, read_text
@@ -83,7 +84,7 @@ def read(path: Path) -> SavedGame:
     try:
         game = _game(json.loads(read_text(path)))
     except OSError as problem:
-        why = (problem.strerror or str(problem)).lower()
+        why = words(problem)
         raise HmxError(f"cannot read {name}: {why}", hint, ExitCode.ARTEFACT) from None
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise HmxError(f"cannot review {name}: not a saved game", hint) from None

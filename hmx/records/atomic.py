@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from hmx.config.files import words
 from hmx.errors import ExitCode, HmxError
 from hmx.records.owner import has_ended, mark_of
 from hmx.records.paths import CONFIG, RUN_FILES
@@ -155,6 +156,6 @@ def writing(what: str, path: Path, code: ExitCode = ExitCode.USAGE) -> Iterator[
     try:
         yield
     except OSError as problem:
-        reason = (problem.strerror or str(problem)).lower()
+        reason = words(problem)
         hint = "choose a folder you can write to, such as --set run.root=/tmp/runs, or free some space"
         raise HmxError(f"cannot write {what} {path}: {reason}", hint, code) from problem

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from hmx.config import codec, presets
 from hmx.config.coerce import BadValue, check_range, coerce, fitting, show
 from hmx.config.fields import FIELDS, SECTIONS, fields_of, replace, values_of
-from hmx.config.files import open_limited
+from hmx.config.files import open_limited, words
 from hmx.config.problem import UNKNOWN, VALUES, Problem, error, fix, split_set
 from hmx.config.schema import Config
 from hmx.config.textfile import MAX_BYTES, read_text
@@ -184,7 +184,7 @@ def read_file(file: Path) -> codec.Parsed:
             f"{path} is not a text file in UTF-8", "give a TOML file, such as the run.toml of a run"
         ) from None
     except OSError as problem:
-        raise HmxError(f"cannot read {path}: {(problem.strerror or str(problem)).lower()}", _CHECK) from problem
+        raise HmxError(f"cannot read {path}: {words(problem)}", _CHECK) from problem
     except ValueError:
         raise HmxError(f"{str(path)!r} is not a valid path", _CHECK) from None
     return codec.parse_toml(text, str(path))

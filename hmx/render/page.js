@@ -79,7 +79,8 @@ class Chart {
   // An entry of the legend: a switch for the series of a name.
   entry(name) {
     const line = this.spec.series.find(other => other.name === name);
-    const swatch = make("span", { class: `swatch ${MARKS.includes(line.kind) ? line.kind : "line"}` });
+    const style = { bars: "bars", area: "bars", dots: "dots" }[line.kind] || "line";
+    const swatch = make("span", { class: `swatch ${style}` });
     swatch.style.setProperty("--mark", `var(${variable(line)})`);
     swatch.style.borderStyle = line.dashed ? "dashed" : ["solid", "dashed", "dotted"][row(line)];
     if (line.kind === "dots" && line.dashed) swatch.classList.add("hollow");

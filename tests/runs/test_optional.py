@@ -223,7 +223,7 @@ def test_environments_of_unknown_size_are_built_and_listed() -> None:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(environments, "files", lambda package: Path("nowhere"))
-            with pytest.warns(Unavailable, match="cannot read the stored sizes"):
+            with pytest.warns(Unavailable, match="cannot read the stored environment sizes"):
                 cfg = load(preset="tiny", environ={}).config
             assert environments.known_sizes(EnvConfig(id="corridor")) is None
             assert open_session(cfg).sizes.batch_size == cfg.env.num_envs * cfg.algo.num_steps

@@ -16,6 +16,7 @@ from hmx.algos.dqn.update import DqnLearner
 from hmx.algos.evaluate import taking
 from hmx.algos.policy_outputs import PolicyOutputs, make_policy_outputs
 from hmx.algos.types import Carry, Decision, TrainState
+from hmx.config.files import words
 from hmx.config.schema import Config, ContinuationKind
 from hmx.config.textfile import quoted, read_text
 from hmx.envs.protocol import Env, EnvSpec, playable
@@ -285,7 +286,7 @@ def read_indices(path: Path, size: int) -> Host:
     try:
         slots = read_text(path).replace(",", " ").split()
     except OSError as problem:
-        why = (problem.strerror or str(problem)).lower()
+        why = words(problem)
         raise HmxError(f"cannot read {name}: {why}", hint, ExitCode.ARTEFACT) from None
     except ValueError:
         raise HmxError(f"cannot read {name}: not a text file", hint) from None
