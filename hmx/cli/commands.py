@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from functools import partial
 from typing import Any, Literal
 
 import typer
@@ -34,6 +35,12 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
 COMMANDS = tuple(name for names in COMMAND_GROUPS.values() for name in names)
 
 
+def _in_usage(param: Any, written: Callable[..., str], ctx: Any, *, usage: bool = False) -> str:
+    """Write the name of an argument; in a usage line, dots say that it may be repeated, which typer 0.28 leaves out."""
+    text = written(param, ctx, usage=usage)
+    return f"{text}..." if usage and param.nargs != 1 and not text.endswith("...") else text
+
+
 class PlainHelp:
     """Leave Python types such as `<bool>` and `<path>` out of the help of a command."""
 
@@ -42,9 +49,12 @@ class PlainHelp:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for param in params:
             if param.param_type_name == "argument":
-                param.display_type_rich = lambda ctx: None  # of typer 0.29; 0.28 shows what the type returns
+                if hasattr(param, "display_type_rich"):  # typer 0.29
+                    param.display_type_rich = lambda ctx: None
+                    continue
                 param.type = copy(param.type)
                 param.type.get_metavar = lambda **given: ""
+                param.make_metavar = partial(_in_usage, param, type(param).make_metavar)
             elif param.metavar is None:
                 param.metavar = ""
         return params

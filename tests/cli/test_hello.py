@@ -153,3 +153,13 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help():
 @pytest.mark.parametrize("words", [("report",), ("runs", "rename"), ("presets",), ("compare",)])
 def test_help_names_arguments_without_types_of_python(hmx, words):
     assert not re.search(r"<\w+>", hmx(*words, "--help").output)
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [(["runs", "rm"], "{RUN}..."), (["report"], "{RUN}..."), (["compare"], "[SIDE]..."), (["review"], "{GAME}\n")],
+)
+def test_a_usage_line_says_which_arguments_may_be_repeated(hmx, words, usage):
+    lines = hmx(*words, "--help").stdout.splitlines()
+    line = next(line for line in lines if "Usage:" in line)
+    assert usage in f"{line.rstrip()}\n"
