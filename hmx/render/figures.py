@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,10 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT_NAMES = (".pdf", ".png", ".svg")
-COLOURS = ("#1f77b4", "#d95f02", "#1b9e77", "#7570b3", "#e7298a", "#579415", "#a6761d", "#555555")
-"""Those of a page on a light ground, see page.css."""
 
-_FAINT = "#666666"
+_PALETTE = 8  # colours c0 to c7 of page.css
 _DASHES = ("solid", "dashdot", "dotted")  # of the series beyond the palette
 _SIZE = (4.8, 3.2)  # inches
 _MOST_NAMES, _LETTERS = 30, 60  # along an axis, and of names that stand side by side
@@ -88,7 +89,7 @@ def _reference(reference: Reference, axes: Axes) -> None:
         line = axes.axhline(reference.at)
         place = (0.98, reference.at)
         axes.annotate(label, place, xycoords=axes.get_yaxis_transform(), fontsize=7, va="top", ha="right")
-    line.set(color=_FAINT, linestyle="dashed", linewidth=0.8)
+    line.set(color=_colours()["faint"], linestyle="dashed", linewidth=0.8)
 
 
 def _categories(plot: Plot, axes: Axes) -> None:
@@ -109,7 +110,7 @@ def _scale(axis: Axis, axes: Axes, name: str) -> None:
     )
     ticks.set_minor_formatter("")
     getattr(axes, f"set_{name}lim")(axis.low, axis.high)
-    axes.grid(visible=True, color="#e2e2e2", linewidth=0.6)
+    axes.grid(visible=True, color=_colours()["grid"], linewidth=0.6)
     axes.set_axisbelow(True)
 
 
@@ -121,8 +122,15 @@ def _legend(axes: Axes) -> None:
         axes.legend([named[name] for name in names], names, fontsize="small", frameon=False)
 
 
+@cache
+def _colours() -> dict[str, str]:
+    """Return the colours of a page on a light ground, by name."""
+    style = files("hmx.render").joinpath("page.css").read_text(encoding="utf-8")
+    return dict(re.findall(r"--(\w+): (#\w+)", style.partition("}")[0]))
+
+
 def _colour(series: Series) -> str:
-    return _FAINT if series.colour < 0 else COLOURS[series.colour % len(COLOURS)]
+    return _colours()["faint" if series.colour < 0 else f"c{series.colour % _PALETTE}"]
 
 
 def _text(text: str) -> str:
@@ -133,7 +141,7 @@ def _text(text: str) -> str:
 def _line(series: Series, axes: Axes) -> None:
     colour = _colour(series)
     y = [math.nan if value is None else value for value in series.y]
-    dashes = "dashed" if series.dashed else _DASHES[max(series.colour, 0) // len(COLOURS) % len(_DASHES)]
+    dashes = "dashed" if series.dashed else _DASHES[max(series.colour, 0) // _PALETTE % len(_DASHES)]
     width, opacity = (0.7, 0.4) if series.thin else (1.6 if series.colour >= 0 else 0.8, 1.0)
     drawing = "steps-post" if series.kind == "steps" else "default"
     (line,) = axes.plot(series.x, y, color=colour, linestyle=dashes, linewidth=width, alpha=opacity)
