@@ -1,11 +1,12 @@
 """Kills training processes at random moments and shows that nothing is lost.
 
-    python benchmarks/kill_harness.py [--kills 100] [--updates 150] [--seed 0] [--env ID] [--keep-folder DIR]
+    python benchmarks/kill_harness.py [--kills 100] [--updates 150] [--seed 0] [--env ID] [--fork] [--keep-folder DIR]
 
 An uninterrupted run is the reference. Runs of the same configuration are then killed with SIGKILL again and again, some
 at any moment of their life and most while a checkpoint is being written, and resumed each time. After every kill all
 checkpoints must be whole, the newest may not be older than before, and only the last line of metrics.jsonl may be torn.
-At the end state and metrics must equal those of the reference, bit for bit, without a gap or a duplicate.
+At the end state and metrics must equal those of the reference, bit for bit, without a gap or a duplicate. With
+`--fork`, reference and victims are forks of one run that has trained for half of the updates.
 """
 
 from __future__ import annotations
@@ -193,11 +194,22 @@ def compare(paths: RunPaths, state: Mapping[str, Any], metrics: list[dict[str, A
         raise Lost(f"{paths.folder} has other metrics than the reference")
 
 
-def torment(name: str, folder: Path, updates: int, kills: int, rng: random.Random, tally: Tally, env: str) -> RunPaths:
+def beginning(cfg: Config, folder: Path, parent: RunPaths | None) -> list[str]:
+    """Return the command that starts a run: training, or a fork of `parent` with the same number of updates."""
+    if parent:
+        every = f"run.checkpoint_every={cfg.run.checkpoint_every}"
+        steps = ["--steps", str(cfg.run.total_steps), "--set", every]
+        return ["fork", str(parent.folder), "--name", cfg.run.name, *steps, "--trust-env"]
+    (folder / f"{cfg.run.name}.toml").write_text(to_toml(cfg))
+    return ["train", "--config", str(folder / f"{cfg.run.name}.toml"), "--force", "--trust-env"]
+
+
+def torment(
+    cfg: Config, folder: Path, kills: int, rng: random.Random, tally: Tally, parent: RunPaths | None
+) -> RunPaths:
     """One run from its start to its end, killed on the way as often as `kills` allows."""
-    paths = RunPaths(folder / "runs", name)
-    (folder / f"{name}.toml").write_text(to_toml(config(paths.root, name, updates, env)))
-    begin = ["train", "--config", str(folder / f"{name}.toml"), "--force", "--trust-env"]
+    paths, updates = RunPaths(folder / "runs", cfg.run.name), cfg.run.total_steps // BATCH
+    begin = beginning(cfg, folder, parent)
     arguments, newest, life = begin, -1, 8.0
     while tally.kills < kills:
         begun = time.monotonic()
@@ -222,23 +234,28 @@ def torment(name: str, folder: Path, updates: int, kills: int, rng: random.Rando
     return paths
 
 
-def harness(folder: Path, kills: int, updates: int, seed: int = 0, env: str = "corridor") -> Tally:
+def harness(
+    folder: Path, kills: int, updates: int, seed: int = 0, env: str = "corridor", *, fork: bool = False
+) -> Tally:
     """Runs all kills below `folder`.
 
     Raises:
         Lost: data was lost.
     """
     rng, tally, begun = random.Random(seed), Tally(), time.monotonic()
-    reference = RunPaths(folder / "runs", "reference")
-    whole = config(reference.root, "reference", updates, env)
+    root, parent = folder / "runs", None
+    if fork:
+        parent = RunPaths(root, "parent")
+        finish(start(beginning(config(root, "parent", updates // 2, env), folder, None), folder), folder)
+    reference, whole = RunPaths(root, "reference"), config(root, "reference", updates, env)
     whole = dataclasses.replace(whole, run=dataclasses.replace(whole.run, checkpoint_every=10**6))
-    (folder / "reference.toml").write_text(to_toml(whole))
-    finish(start(["train", "--config", str(folder / "reference.toml"), "--trust-env"], folder), folder)
+    finish(start(beginning(whole, folder, parent), folder), folder)
     state, metrics = state_of(reference), metrics_of(reference)
     if [record["update"] for record in metrics] != list(range(1, updates + 1)):
         raise Lost("the reference itself is not complete")
     while tally.kills < kills:
-        paths = torment(f"victim-{tally.runs + 1}", folder, updates, kills, rng, tally, env)
+        victim = config(root, f"victim-{tally.runs + 1}", updates, env)
+        paths = torment(victim, folder, kills, rng, tally, parent)
         compare(paths, state, metrics)
         tally.runs += 1
     tally.seconds = time.monotonic() - begun
@@ -252,15 +269,14 @@ def main() -> int:
     parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--env", default="corridor", help="the environment, which may be a simulator")
+    parser.add_argument("--fork", action="store_true", help="kill forks of a run that has done half of the updates")
     parser.add_argument("--keep-folder", type=Path, help="where the runs lie and stay; else a temporary folder")
     args = parser.parse_args()
     try:
-        if args.keep_folder:
-            args.keep_folder.mkdir(parents=True, exist_ok=True)
-            tally = harness(args.keep_folder, args.kills, args.updates, args.seed, args.env)
-        else:
-            with tempfile.TemporaryDirectory() as folder:
-                tally = harness(Path(folder), args.kills, args.updates, args.seed, args.env)
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = args.keep_folder or Path(scratch)
+            folder.mkdir(parents=True, exist_ok=True)
+            tally = harness(folder, args.kills, args.updates, args.seed, args.env, fork=args.fork)
     except Lost as lost:
         print(f"LOST: {lost}")
         return int(ExitCode.CHECK_FAILED)

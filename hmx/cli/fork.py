@@ -33,7 +33,7 @@ def fork(
     itself stays as it is; without changes, both are equal bit for bit. Settings that the shapes of the state depend on
     cannot change: hmx train --init-from starts a new run from the network only.
 
-    Example: hmx fork corridor-ppo-s0-001 --at 40 --lr 1e-4
+    Example: hmx fork corridor-ppo-s0-001 --at 400 --lr 1e-4
 
     Example: hmx fork corridor-ppo-s0-001 --name less-slip --set env.slip=0.05
     """

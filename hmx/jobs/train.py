@@ -13,7 +13,7 @@ from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.problem import line
-from hmx.config.schema import Config
+from hmx.config.schema import Config, RunConfig
 from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import make_player
@@ -24,6 +24,7 @@ from hmx.jobs.worker import check_same_config, run_worker, start_workers
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
 from hmx.records.atomic import writing
+from hmx.records.checkpoints import MIDDLE
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.own_environment import environment_facts, keep_environment
@@ -231,13 +232,19 @@ def plan(task: Loaded) -> Plan:
         exists=paths.exists(),
         files={what: str(path) for what, path in files.items()},
         state_bytes=state_bytes(session.abstract),
-        checkpoint_bytes=saved * min(cfg.run.keep + cfg.run.keep_best, session.sizes.num_checkpoints),
+        checkpoint_bytes=_kept_bytes(cfg.run, saved, session.sizes.num_checkpoints),
         device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
         memory=run_memory(session),
         replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
         warnings=(*notes, *(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
         meaning=entry.aspects(cfg, env_sizes),
     )
+
+
+def _kept_bytes(run: RunConfig, checkpoint: int, num_checkpoints: int) -> int:
+    """Return the disk for the checkpoints that a run keeps, in bytes, if each takes `checkpoint` of them."""
+    middle = min(len(MIDDLE), run.keep_middle_mb * 10**6 // checkpoint)
+    return checkpoint * min(run.keep + run.keep_best + middle, num_checkpoints)
 
 
 def _refusal(session: Session) -> list[str]:

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -263,18 +263,31 @@ def leaf_differences(saved: Sequence[Leaf], wanted: Sequence[Leaf]) -> list[str]
     return lines
 
 
-def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
-    """Return the checkpoints to delete so that the newest `keep` >= 1 and the best `keep_best` intact ones remain.
+class Retention(NamedTuple):
+    """Which checkpoints of a run stay on the disk."""
 
-    The best ones have the highest scores, the newer of two equal ones first; a checkpoint may be among the newest and
-    the best. Only intact checkpoints count, and nothing is surplus unless one is intact. Damaged ones older than the
-    newest intact one are surplus too. Links, and checkpoints that a later hmx wrote or that cannot be read at the
-    moment, are never surplus.
+    newest: int  # at least 1
+    best: int = 0
+    last: int = 0  # update that ends the run; 0 if it is not known
+    middle_bytes: int = 0  # disk for the newest checkpoints up to 10, 25 and 50 % of the run
+
+
+MIDDLE = (0.5, 0.25, 0.1)
+"""Parts of a run whose checkpoints `Retention.middle_bytes` is for, the most wanted first."""
+
+
+def surplus(folder: Path, keep: Retention) -> list[Path]:
+    """Return the checkpoints to delete so that intact ones remain as `keep` says.
+
+    The best ones have the highest scores, the newer of two equal ones first; a checkpoint may be among the newest, the
+    best and those of the middle. Only intact checkpoints count, and nothing is surplus unless one is intact. Damaged
+    ones older than the newest intact one are surplus too. Links, and checkpoints that a later hmx wrote or that cannot
+    be read at the moment, are never surplus.
 
     Returns:
         Folders, oldest first.
     """
-    if keep < 1:
+    if keep.newest < 1:
         raise ValueError("at least one checkpoint must be kept")
     known = [p for p in listing(folder) if p.is_dir() and not p.is_symlink()]
     scores: dict[Path, float | None] = {}  # of the intact ones
@@ -287,9 +300,20 @@ def surplus(folder: Path, keep: int, keep_best: int = 0) -> list[Path]:
     if not scores:
         return []
     intact, scored = list(scores), [path for path, score in scores.items() if score is not None]
-    best = sorted(scored, key=lambda p: (scores[p] or 0.0, int(p.name)), reverse=True)[:keep_best]
-    kept = {*intact[-keep:], *best, *spared}
+    best = sorted(scored, key=lambda p: (scores[p] or 0.0, int(p.name)), reverse=True)[: keep.best]
+    kept = {*intact[-keep.newest :], *best, *spared, *_middle(intact, keep)}
     return [p for p in known if p not in kept and int(p.name) < int(intact[-1].name)]
+
+
+def _middle(intact: Sequence[Path], keep: Retention) -> Iterator[Path]:
+    """Yield the newest checkpoints up to the parts `MIDDLE` of a run, as long as the disk for them lasts."""
+    left = keep.middle_bytes
+    for part in MIDDLE:
+        before = [path for path in intact if int(path.name) <= part * keep.last]
+        if before and left > 0:
+            left -= sum(file.size for file in read_manifest(before[-1]).files)
+            if left >= 0:
+                yield before[-1]
 
 
 def _stamps(checkpoint: Path) -> tuple[tuple[str | int, ...], ...]:

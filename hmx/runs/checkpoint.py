@@ -117,17 +117,15 @@ def write(
     folder: Path,
     saved: Snapshot,
     update: int,
-    keep: int | None,
+    keep: records.Retention | None,
     info: CheckpointInfo | None = None,
-    keep_best: int = 0,
     add_files: Callable[[Path], None] = lambda folder: None,
 ) -> Path:
     """Write a checkpoint to `folder/<update>`, then delete older ones.
 
     The checkpoint is written under a temporary name, its manifest last, flushed to disk and renamed, so that a folder
     named by a number is complete even if the process dies at any moment. Older checkpoints are then renamed and
-    deleted. The newest `keep` (None: all) and the `keep_best` with the highest scores remain. `add_files` writes
-    further files into the folder.
+    deleted, except those that `keep` names (None: all remain). `add_files` writes further files into the folder.
 
     Raises:
         HmxError: the folder cannot be written; all older checkpoints are unchanged.
@@ -154,14 +152,14 @@ def write(
         hint = "check the free space and the permissions of the folder; older checkpoints are unchanged"
         raise HmxError(f"cannot write checkpoint {final}: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
     if keep is not None:
-        _retire(folder, keep, keep_best)
+        _retire(folder, keep)
     return final
 
 
-def _retire(folder: Path, keep: int, keep_best: int) -> None:
+def _retire(folder: Path, keep: records.Retention) -> None:
     """Delete surplus checkpoints; those that cannot be deleted now are tried again after the next checkpoint."""
     with contextlib.suppress(OSError):
-        for old in records.surplus(folder, keep, keep_best):
+        for old in records.surplus(folder, keep):
             # An interrupted deletion must not leave a folder that looks like a checkpoint.
             os.rename(old, folder / f".tmp-old-{old.name}")
         for old in folder.glob(".tmp-*"):

@@ -20,8 +20,8 @@ from hmx.runs.lowered import LoweredPrograms
 MOST = 8  # configurations whose programs are kept
 
 _OF_THE_HOST = (
-    "run.name", "run.root", "run.seed", "run.checkpoint_every", "run.keep", "run.keep_best", "run.eval_episodes",
-    "run.wandb", "run.wandb_project", "run.tensorboard", "run.init_from",
+    "run.name", "run.root", "run.seed", "run.checkpoint_every", "run.keep", "run.keep_best", "run.keep_middle_mb",
+    "run.eval_episodes", "run.wandb", "run.wandb_project", "run.tensorboard", "run.init_from",
 )  # fmt: skip
 _OF_SCHEDULES = ("run.total_steps", "algo.lr_warmup", "algo.schedule_rate")
 

@@ -13,7 +13,7 @@ from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.config.schema import RunConfig
 from hmx.records import meta as metas
-from hmx.records.checkpoints import CheckpointInfo
+from hmx.records.checkpoints import CheckpointInfo, Retention
 from hmx.records.jsonl import Marker
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, META, RunPaths
@@ -275,7 +275,8 @@ class Training:
         )
         saved = checkpoint.snapshot(devices.replicate_locally(self.session.mesh, state))
         copies = partial(add_copies, config, meta, None if self._host is None else self._host.save())
-        return partial(checkpoint.write, self.paths.checkpoints, saved, update, run.keep, info, run.keep_best, copies)
+        keep = Retention(run.keep, run.keep_best, self.session.sizes.num_updates, run.keep_middle_mb * 10**6)
+        return partial(checkpoint.write, self.paths.checkpoints, saved, update, keep, info, copies)
 
     def _on_slow(self, message: str, stuck: bool) -> None:
         self.sink_group.warn(message)

@@ -13,6 +13,7 @@ from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.suites.importing import importing, quiet
 from hmx.envs.suites.playground import OVERRIDES
 from hmx.errors import HmxError
+from hmx.records.checkpoints import Retention
 from hmx.runs import checkpoint
 
 pytest.importorskip("mujoco_playground")
@@ -88,7 +89,7 @@ def test_diverging_simulation_terminates(pole):
 def test_state_resumes_from_a_checkpoint_with_the_same_bits(pole, tmp_path):
     env, reset, _ = pole
     state, _ = next(played(pole, reset(keys_of(0))[0], [1.0]))
-    folder = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, 1)
+    folder = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, Retention(1))
     back = checkpoint.restore(folder, jax.eval_shape(env.reset, keys_of(0))[0])
     ends = [list(played(pole, start, [-1.0, 0.5]))[-1] for start in (state, back)]
     for a, b in zip(*map(jax.tree.leaves, ends), strict=True):

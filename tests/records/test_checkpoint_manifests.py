@@ -14,6 +14,7 @@ from hmx.records.artefact import NewerSchema, sealed
 from hmx.records.checkpoints import (
     CheckpointInfo,
     Leaf,
+    Retention,
     complete,
     faults,
     leaf_differences,
@@ -230,7 +231,7 @@ def test_checkpoint_of_a_later_hmx_is_neither_skipped_nor_deleted(tmp_path):
         make(tmp_path, update)
     rewrite(tmp_path / "2", schema=4)
     assert newest_intact(tmp_path)[0] == tmp_path / "5"
-    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "3", "4"]
+    assert [p.name for p in surplus(tmp_path, Retention(1))] == ["1", "3", "4"]
     rewrite(tmp_path / "5", schema=4)
     with pytest.raises(NewerSchema, match="written by a newer hmx"):
         newest_intact(tmp_path)
@@ -259,11 +260,11 @@ def test_surplus_keeps_the_newest_intact_checkpoints(tmp_path):
         make(tmp_path, update)
     make(tmp_path, 3, manifest=False)
     make(tmp_path, 6, manifest=False)
-    assert [p.name for p in surplus(tmp_path, 2)] == ["1", "2", "3"]
-    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2", "3", "4"]
-    assert [p.name for p in surplus(tmp_path, 9)] == ["3"]
+    assert [p.name for p in surplus(tmp_path, Retention(2))] == ["1", "2", "3"]
+    assert [p.name for p in surplus(tmp_path, Retention(1))] == ["1", "2", "3", "4"]
+    assert [p.name for p in surplus(tmp_path, Retention(9))] == ["3"]
     with pytest.raises(ValueError, match="at least one"):
-        surplus(tmp_path, 0)
+        surplus(tmp_path, Retention(0))
 
 
 @pytest.fixture
@@ -304,10 +305,10 @@ def test_temporarily_unreadable_checkpoint_is_not_deleted(tmp_path, failing, mon
         make(tmp_path, update)
     (tmp_path / "1" / "manifest.json").write_text("damaged")
     failing(errno.EMFILE, times=1000)
-    assert [p.name for p in surplus(tmp_path, 1)] == ["1"]
+    assert [p.name for p in surplus(tmp_path, Retention(1))] == ["1"]
     monkeypatch.undo()
-    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2"]
-    assert [p.name for p in surplus(tmp_path, 2)] == ["1"], "the failure is not cached"
+    assert [p.name for p in surplus(tmp_path, Retention(1))] == ["1", "2"]
+    assert [p.name for p in surplus(tmp_path, Retention(2))] == ["1"], "the failure is not cached"
 
 
 def test_a_checkpoint_of_another_run_is_faulty(tmp_path):
@@ -324,11 +325,29 @@ def test_a_checkpoint_of_another_run_is_faulty(tmp_path):
 def test_best_checkpoints_are_also_kept(tmp_path):
     for update, score in ((1, 0.5), (2, 3.0), (3, None), (4, 3.0), (5, -1.0), (6, 0.0), (7, 1.0)):
         make(tmp_path, update, score=score)
-    assert [p.name for p in surplus(tmp_path, 1)] == ["1", "2", "3", "4", "5", "6"]
-    assert [p.name for p in surplus(tmp_path, 1, 1)] == ["1", "2", "3", "5", "6"], "the newer of two equal ones"
-    assert [p.name for p in surplus(tmp_path, 1, 2)] == ["1", "3", "5", "6"]
-    assert [p.name for p in surplus(tmp_path, 2, 3)] == ["1", "3", "5"], "7 is among the newest and the best"
-    assert [p.name for p in surplus(tmp_path, 1, 9)] == ["3"], "one without a score is never among the best"
+    assert [p.name for p in surplus(tmp_path, Retention(1))] == ["1", "2", "3", "4", "5", "6"]
+    assert [p.name for p in surplus(tmp_path, Retention(1, 1))] == ["1", "2", "3", "5", "6"], (
+        "the newer of two equal ones"
+    )
+    assert [p.name for p in surplus(tmp_path, Retention(1, 2))] == ["1", "3", "5", "6"]
+    assert [p.name for p in surplus(tmp_path, Retention(2, 3))] == ["1", "3", "5"], "7 is among the newest and the best"
+    assert [p.name for p in surplus(tmp_path, Retention(1, 9))] == ["3"], "one without a score is never among the best"
+
+
+def test_checkpoints_at_parts_of_the_run_stay_while_the_disk_for_them_lasts(tmp_path):
+    def after(update, size):
+        make(tmp_path, update)
+        for old in surplus(tmp_path, Retention(1, last=40, middle_bytes=size)):
+            shutil.rmtree(old)
+        return [int(path.name) for path in listing(tmp_path)]
+
+    kept = {update: after(update, 10**6) for update in range(3, 41)}
+    assert (kept[6], kept[11], kept[25]) == ([4, 6], [4, 10, 11], [4, 10, 20, 25])
+    assert kept[40] == [4, 10, 20, 40], "10, 25 and 50 % of the run, and the newest"
+    size = sum(file.size for file in checkpoints.read_manifest(tmp_path / "40").files)
+    assert after(41, 2 * size) == [10, 20, 41], "the earliest goes first"
+    assert after(42, 2 * size - 1) == [20, 42]
+    assert after(43, 0) == [43]
 
 
 @pytest.mark.parametrize("victim", [4, 5])
@@ -336,9 +355,9 @@ def test_best_checkpoints_are_also_kept(tmp_path):
 def test_damaged_checkpoints_do_not_count_as_kept(tmp_path, damage, victim):
     for update in (1, 2, 4, 5):
         make(tmp_path, update, score=float(update))
-    assert [p.name for p in surplus(tmp_path, 1, 1)] == ["1", "2", "4"], "judged once already"
+    assert [p.name for p in surplus(tmp_path, Retention(1, 1))] == ["1", "2", "4"], "judged once already"
     damage(tmp_path / str(victim))
-    gone = {p.name for p in surplus(tmp_path, 1, 1)}
+    gone = {p.name for p in surplus(tmp_path, Retention(1, 1))}
     intact = [p.name for p in listing(tmp_path) if not faults(p)]
     assert set(intact) - gone == {"5" if victim == 4 else "4"}
 
@@ -348,31 +367,31 @@ def test_only_intact_checkpoint_is_never_surplus(tmp_path):
         make(tmp_path, update, score=0.0)
     for update in (2, 3):
         damage_bit(tmp_path / str(update))
-    assert surplus(tmp_path, 1, 1) == []
+    assert surplus(tmp_path, Retention(1, 1)) == []
 
 
 def test_deletion_does_not_follow_links(tmp_path):
     for update in (1, 2, 3):
         make(tmp_path / "c", update)
     damage_whole_link(tmp_path / "c" / "1")
-    assert [p.name for p in surplus(tmp_path / "c", 1)] == ["2"]
+    assert [p.name for p in surplus(tmp_path / "c", Retention(1))] == ["2"]
 
 
 def test_only_changed_files_are_read_again(tmp_path, monkeypatch):
     for update in (1, 2):
         make(tmp_path, update)
-    surplus(tmp_path, 1)
+    surplus(tmp_path, Retention(1))
     read = []
     hashed = files.sha256_of
     monkeypatch.setattr(files, "sha256_of", lambda path: read.append(path) or hashed(path))
-    assert surplus(tmp_path, 1) == [tmp_path / "1"]
+    assert surplus(tmp_path, Retention(1)) == [tmp_path / "1"]
     assert read == []
     os.utime(tmp_path / "2" / "leaves.json", (1, 1))
-    surplus(tmp_path, 1)
+    surplus(tmp_path, Retention(1))
     assert {path.relative_to(tmp_path).parts[0] for path in read} == {"2"}
 
 
 def test_surplus_is_empty_without_an_intact_checkpoint(tmp_path):
     for update in (1, 2):
         make(tmp_path, update, manifest=False)
-    assert surplus(tmp_path, 1) == []
+    assert surplus(tmp_path, Retention(1)) == []

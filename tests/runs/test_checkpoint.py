@@ -14,6 +14,7 @@ from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.types import Algorithm
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
+from hmx.records.checkpoints import Retention
 from hmx.records.layout import set_aside
 from hmx.runs import checkpoint
 from hmx.runs.loop import abstract_state, init_state
@@ -38,7 +39,7 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_every_kind_of_leaf_round_trips_bit_for_bit(seeds: int, learner: Algorithm, tmp_path: Path) -> None:
     state = init_state(learner, 3, seeds)
-    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 4, keep=3)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 4, keep=Retention(3))
     back = checkpoint.restore(path, abstract_state(learner, 99, seeds))
     assert path == tmp_path / "4"
     assert jax.tree.structure(back) == jax.tree.structure(state)
@@ -53,7 +54,7 @@ def test_every_kind_of_leaf_round_trips_bit_for_bit(seeds: int, learner: Algorit
 def test_keys_keep_their_implementation(impl: str, tmp_path: Path) -> None:
     state = {"key": jax.random.key(5, impl=impl)}
     back = checkpoint.restore(
-        checkpoint.write(tmp_path, checkpoint.snapshot(state), 0, keep=1),
+        checkpoint.write(tmp_path, checkpoint.snapshot(state), 0, keep=Retention(1)),
         jax.eval_shape(lambda: {"key": jax.random.key(0, impl=impl)}),
     )
     assert jax.random.key_impl(back["key"]) == jax.random.key_impl(state["key"])
@@ -74,7 +75,8 @@ def test_only_the_reference_policy_of_hmx_is_left_out() -> None:
 def test_special_numbers_round_trip(tmp_path: Path) -> None:
     values = np.array([np.nan, -np.nan, np.inf, -0.0, 1e-45], np.float32)
     back = checkpoint.restore(
-        checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.array(values)}), 1, keep=1), {"x": jnp.zeros(5)}
+        checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.array(values)}), 1, keep=Retention(1)),
+        {"x": jnp.zeros(5)},
     )
     assert np.asarray(back["x"]).tobytes() == values.tobytes()
 
@@ -82,7 +84,7 @@ def test_special_numbers_round_trip(tmp_path: Path) -> None:
 def test_metrics_of_first_episodes_may_be_added_and_removed(tmp_path: Path) -> None:
     """They follow what the environment reports, which may change while a run is stopped."""
     saved = {"actors": {"first": {"kept": jnp.ones(2), "old": jnp.ones(3)}}}
-    path = checkpoint.write(tmp_path, checkpoint.snapshot(saved), 1, keep=1)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(saved), 1, keep=Retention(1))
     wanted = {"actors": {"first": {"kept": jnp.zeros(2), "new": jnp.ones(4)}}}
     back = checkpoint.restore(path, wanted)
     assert same(back, {"actors": {"first": {"kept": jnp.ones(2), "new": jnp.zeros(4)}}})
@@ -91,7 +93,7 @@ def test_metrics_of_first_episodes_may_be_added_and_removed(tmp_path: Path) -> N
 def test_images_that_were_stored_as_vectors_are_read(tmp_path: Path) -> None:
     image = jnp.arange(2 * 3 * 4 * 5).reshape(2, 1, 3, 4, 5) % 2 == 0
     vectors = {"actors": {"obs": image.reshape(2, 1, 60).astype(jnp.float32)}}
-    path = checkpoint.write(tmp_path, checkpoint.snapshot(vectors), 1, keep=1)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(vectors), 1, keep=Retention(1))
     assert same(checkpoint.restore(path, {"actors": {"obs": jnp.zeros_like(image)}}), {"actors": {"obs": image}})
     with pytest.raises(HmxError, match="does not fit"):
         checkpoint.restore(path, {"actors": {"obs": jnp.zeros((2, 1, 3, 4, 6))}})
@@ -102,7 +104,7 @@ def test_differing_leaves_are_named(tmp_path: Path) -> None:
         tmp_path,
         checkpoint.snapshot({"params": {"w": jnp.zeros((2, 3)), "old": jnp.zeros(1)}, "n": jnp.int32(0)}),
         1,
-        keep=1,
+        keep=Retention(1),
     )
     wanted = {"params": {"w": jnp.zeros((2, 4)), "new": jnp.zeros(1)}, "n": jnp.float32(0)}
     with pytest.raises(HmxError) as caught:
@@ -119,14 +121,14 @@ def test_differing_leaves_are_named(tmp_path: Path) -> None:
 
 def test_newest_checkpoints_are_kept(state: Any, tmp_path: Path) -> None:
     for update in (2, 4, 10):
-        checkpoint.write(tmp_path, checkpoint.snapshot(state), update, keep=2)
+        checkpoint.write(tmp_path, checkpoint.snapshot(state), update, keep=Retention(2))
     assert [p.name for p in records.complete(tmp_path)] == ["4", "10"]
     assert sorted(os.listdir(tmp_path)) == ["10", "4"]
 
 
 def test_a_checkpoint_is_replaced_by_one_of_the_same_update(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
-        checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.full(2, value)}), 7, keep=1)
+        checkpoint.write(tmp_path, checkpoint.snapshot({"x": jnp.full(2, value)}), 7, keep=Retention(1))
     assert checkpoint.restore(tmp_path / "7", {"x": jnp.zeros(2)})["x"].tolist() == [2.0, 2.0]
     assert os.listdir(tmp_path) == ["7"]
 
@@ -135,7 +137,7 @@ def test_a_checkpoint_is_replaced_by_one_of_the_same_update(tmp_path: Path) -> N
 def test_killed_save_keeps_older_checkpoints(
     step: str, state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
+    checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=Retention(1))
 
     def die(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -143,10 +145,10 @@ def test_killed_save_keeps_older_checkpoints(
     with monkeypatch.context() as patch:
         patch.setattr(f"hmx.runs.checkpoint.{step}", die)
         with pytest.raises(HmxError, match=r"cannot write checkpoint .*2: No space left on device"):
-            checkpoint.write(tmp_path, checkpoint.snapshot(state), 2, keep=1)
+            checkpoint.write(tmp_path, checkpoint.snapshot(state), 2, keep=Retention(1))
     assert [p.name for p in records.listing(tmp_path)] == ["1"]
     assert records.faults(tmp_path / "1") == []
-    checkpoint.write(tmp_path, checkpoint.snapshot(state), 2, keep=1)
+    checkpoint.write(tmp_path, checkpoint.snapshot(state), 2, keep=Retention(1))
     assert os.listdir(tmp_path) == ["2"], "what was left of the failed one is gone"
 
 
@@ -169,12 +171,12 @@ def test_checkpoint_is_complete_before_its_rename(state: Any, tmp_path: Path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr("hmx.runs.checkpoint.os.rename", watch)
-        checkpoint.write(tmp_path, checkpoint.snapshot(state), 5, keep=1)
+        checkpoint.write(tmp_path, checkpoint.snapshot(state), 5, keep=Retention(1))
     assert seen == ["5"]
 
 
 def test_damaged_checkpoint_is_an_error_and_can_be_set_aside(state: Any, tmp_path: Path) -> None:
-    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=Retention(1))
     for file in (path / checkpoint.ARRAYS).rglob("*"):
         if file.is_file():
             file.write_bytes(b"x")
@@ -186,7 +188,7 @@ def test_damaged_checkpoint_is_an_error_and_can_be_set_aside(state: Any, tmp_pat
 
 
 def test_checkpoint_files_are_not_pickles(state: Any, tmp_path: Path) -> None:
-    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=1)
+    path = checkpoint.write(tmp_path, checkpoint.snapshot(state), 1, keep=Retention(1))
     files = [p for p in path.rglob("*") if p.is_file()]
     assert len(files) > 3
     assert not any(p.read_bytes().startswith(b"\x80") for p in files)

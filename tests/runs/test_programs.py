@@ -38,7 +38,8 @@ def other(cfg: Config, name: str) -> Config:
     entry, values = find_algorithm(name), values_of(cfg)
     changes: dict[str, Any] = {
         "run.name": "other", "run.root": "elsewhere", "run.seed": 7, "run.total_steps": 640, "run.eval_episodes": 3,
-        "run.checkpoint_every": 3, "run.keep": 5, "run.keep_best": 0, "algo.lr_warmup": 0.5, "algo.schedule_rate": 0.3,
+        "run.checkpoint_every": 3, "run.keep": 5, "run.keep_best": 0, "run.keep_middle_mb": 0,
+        "algo.lr_warmup": 0.5, "algo.schedule_rate": 0.3,
     }  # fmt: skip
     for scheduled in entry.schedules:
         keys = SCHEDULED[scheduled]

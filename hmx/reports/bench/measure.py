@@ -21,6 +21,7 @@ from hmx.algos.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
 from hmx.errors import optional
+from hmx.records.checkpoints import Retention
 from hmx.records.jsonl import MetricsWriter
 from hmx.reports.bench.findings import Compilation, PhaseName
 from hmx.runs import checkpoint, devices
@@ -277,7 +278,7 @@ class Updates:
         """Write a checkpoint in place of the previous one, and return its folder."""
         self._saved += 1
         snapshot = checkpoint.snapshot(devices.replicate_locally(self._mesh, self.state))
-        return checkpoint.write(folder, snapshot, self._saved, keep=1)
+        return checkpoint.write(folder, snapshot, self._saved, keep=Retention(1))
 
     def log(self, writer: MetricsWriter) -> None:
         """Write the records of a chunk to disk."""

@@ -12,7 +12,7 @@ from new_runs import train
 
 from hmx.config import codec
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
-from hmx.records.checkpoints import CheckpointInfo
+from hmx.records.checkpoints import CheckpointInfo, Retention
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session
 
@@ -42,7 +42,7 @@ def make_run(root: Path, **env: object) -> Path:
     def add_copy(folder: Path) -> None:
         (folder / "run.toml").write_text(codec.to_toml(cfg))
 
-    checkpoint.write(run / "checkpoints", saved, 1, 3, info, add_files=add_copy)
+    checkpoint.write(run / "checkpoints", saved, 1, Retention(3), info, add_files=add_copy)
     return run
 
 
