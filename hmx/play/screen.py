@@ -41,6 +41,13 @@ def view(frame: Frame, title: str) -> BoardView:
     return BoardView(frame, title=f"{title}   episode {frame.episode + 1}   step {frame.step}")
 
 
+def step_line(frame: Frame) -> str:
+    """Return a line about the step that led to a frame."""
+    value = "" if frame.value is None else f"  value {frame.value:+.2f}"
+    scores = f"reward {frame.reward or 0.0:+.2f}  return {frame.episode_return:+.2f}{value}"
+    return f"episode {frame.episode + 1}  step {frame.step:4}  {frame.action_name:<12}  {scores}"
+
+
 def summary(frame: Frame) -> str:
     """Return a line about an episode, from the latest of its frames."""
     how = f"{frame.outcome} after" if frame.outcome else "left at"

@@ -27,7 +27,7 @@ from hmx.play.frames import Frame, FramePolicy, frame_policy
 from hmx.play.keys import Keyboard
 from hmx.play.request import WatchRequest
 from hmx.play.scenario import read_scenario
-from hmx.play.screen import draw, explain, summary, view
+from hmx.play.screen import draw, explain, step_line, summary, view
 from hmx.play.simulator import Simulator
 from hmx.play.spectator import Image, Spectator
 from hmx.registry.environments import features_of
@@ -154,7 +154,7 @@ def agent_policy(session: Session, state: TrainState, greedy: bool, search: int 
 def show(frames: Iterable[Frame], *, title: str, delay: float, step: bool) -> None:
     """Draw frame after frame, and sum up every episode.
 
-    In a terminal each frame replaces the one before; elsewhere they follow one another.
+    In a terminal each frame replaces the one before; elsewhere each is a line.
     """
     console = Console(highlight=False)
     if step or (console.is_terminal and sys.stdin.isatty()):
@@ -164,12 +164,12 @@ def show(frames: Iterable[Frame], *, title: str, delay: float, step: bool) -> No
         if len(ends) > 1 or not ends[0].outcome:  # else it is still on the screen
             console.print("\n".join(map(summary, ends)))
         return
-    for number, frame in enumerate(frames):
+    for frame in frames:
         if console.is_terminal:
             draw(console, view(frame, title))
             time.sleep(delay)
-        else:
-            console.print(*([] if number == 0 else ["\n"]), view(frame, title), sep="")
+        elif frame.step:
+            console.print(step_line(frame), soft_wrap=True, markup=False)
         if frame.outcome:
             console.print(summary(frame))
 

@@ -114,10 +114,15 @@ def frames() -> list[Frame]:
     return [Frame(step=i, episode=0, position=POSITION, legal=(0,), action=0, reward=0.0) for i in range(3)]
 
 
-def test_frames_are_printed_in_order_without_a_terminal(capsys):
-    show(frames(), title="nothing", delay=100.0, step=False)
-    out = capsys.readouterr().out
-    assert out.count("nothing   episode 1   step") == 3 and "\x1b" not in out
+def test_each_step_is_a_line_without_a_terminal(capsys):
+    *first, last = frames()
+    ended = dataclasses.replace(last, outcome="died", reward=-1.5, episode_return=-1.5, value=0.25)
+    show([*first, ended], title="nothing", delay=100.0, step=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "episode 1  step    1  up            reward +0.00  return +0.00",
+        "episode 1  step    2  up            reward -1.50  return -1.50  value +0.25",
+        "episode 1: died after step 2, stage 1, return -1.50",
+    ]
 
 
 @pytest.mark.parametrize(
