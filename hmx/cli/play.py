@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hmx.cli.boundary import say
 from hmx.cli.options import with_options
-from hmx.cli.watch import COMPILING, leaving_by_ctrl_c, saying_at_end
-from hmx.console.progress import status
+from hmx.cli.watch import leaving_by_ctrl_c, saying_at_end
+from hmx.console.progress import progress
 from hmx.play.request import PlayRequest
 
 
@@ -27,14 +27,12 @@ def play(request: PlayRequest) -> None:
     """
     from hmx.play.keys import Keyboard
 
-    with status("starting"):  # importing JAX takes seconds
+    keyboard, warnings = Keyboard(), list[str]()
+    with progress() as report:
         from hmx.play.play import open_game, perform
         from hmx.play.saved_games import save, saved_game
 
-    keyboard = Keyboard()
-    with status(COMPILING):
-        warnings: list[str] = []
-        game, advise = open_game(request, warnings.append)
+        game, advise = open_game(request, warnings.append, lambda name: report(name, 0, 0))
     paths: list[Path] = []
     try:
         with leaving_by_ctrl_c(), saying_at_end(warnings):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,15 +16,13 @@ from hmx.cli.boundary import check_reports, print_json, say
 from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
 from hmx.config.schema import ENV_IDS
 from hmx.config.textfile import quoted
-from hmx.console.progress import status
+from hmx.console.progress import progress
 from hmx.errors import ExitCode, HmxError
 from hmx.play.request import GAME_PANEL, WatchRequest
 from hmx.render.quantities import data_size
 
 if TYPE_CHECKING:
     from hmx.play.frames import Frame
-
-COMPILING = "compiling the game; the next start is faster"
 
 
 @with_options()
@@ -62,23 +59,24 @@ def watch(
 
     Example: hmx watch --random --env ./game.py --seed 3
     """
-    with status("starting"):  # importing JAX takes seconds
-        from hmx.play.pixels import can_show
-        from hmx.play.watch import show
-        from hmx.play.watch import watch as frames_of
-
     save = request.save
     if save is not None:
         check_target(save, request.force)
     title = "random play" if request.random else str(run)
     asked = {} if env is None else {"env.id": env}
-    chosen = configure(asked, sets, None, None).config.env if asked or sets else None
     warnings: list[str] = []
     in_terminal = save is None and not json
-    pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
-    begin = partial(frames_of, run, request, env=chosen, pictures=pictures, warn=warnings.append)
-    with status(COMPILING):
-        started = begin() if save is None else list(begin())
+    with progress() as report:
+        from hmx.play.pixels import can_show
+        from hmx.play.watch import show
+        from hmx.play.watch import watch as frames_of
+
+        chosen = configure(asked, sets, None, None).config.env if asked or sets else None
+        pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
+        frames = frames_of(
+            run, request, env=chosen, pictures=pictures, warn=warnings.append, phase=lambda name: report(name, 0, 0)
+        )
+        started = frames if save is None else list(frames)
     with saying_at_end(warnings):
         if save is not None:
             _save(list(started), save, title, request.delay, json)

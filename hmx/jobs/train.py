@@ -44,7 +44,6 @@ from hmx.runs.event_files import check_installed
 from hmx.runs.loop import LoopResult
 from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
-from hmx.runs.restoring import start_over
 from hmx.runs.session import Session, first_state, open_task
 from hmx.runs.signals import StopNow, interruptible
 from hmx.runs.sinks import Sink
@@ -298,7 +297,7 @@ def run_session(
             sink_group.close(end)
         except StopNow as stop:
             saved = any(paths.checkpoints.glob("[0-9]*"))
-            stop.hint = f"hmx resume {paths.argument}" if saved else start_over(paths)
+            stop.hint = f"hmx resume {paths.argument}" if saved else paths.start_over
             # The steps after the last update can be repeated; the run itself is complete without them.
             training.update_meta(state="finished" if finished else "interrupted")
             sink_group.close("aborted")

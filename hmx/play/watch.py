@@ -38,6 +38,7 @@ from hmx.runs.signals import interruptible
 from hmx.runs.simulated import on_host, open_pool
 from hmx.simulators.pool import SimulatorFailed, WorkerPool
 
+COMPILING = "compiling the game; the next start is faster"
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
 Warn = Callable[[str], None]
 
@@ -56,11 +57,13 @@ def watch(
     env: EnvConfig | None = None,
     pictures: bool = False,
     warn: Warn = ignore,
+    phase: Warn = ignore,
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
     The first of several agents trained side by side plays. `env` is the environment of random play. `warn` is called
-    for each newer checkpoint that cannot be used. With `pictures`, frames of a simulator hold what it draws, if it can.
+    for each newer checkpoint that cannot be used, and `phase` before a compilation. With `pictures`, frames of a
+    simulator hold what it draws, if it can.
 
     Raises:
         HmxError: no run and not random, an environment that does not work, an impossible scenario, or a search that is
@@ -95,6 +98,7 @@ def watch(
             state = restored_state(source, session, request.checkpoint, warn)
             made, policy = session.env, agent_policy(session, state, request.greedy, request.search)
             programs = None if session.lowered is None else session.lowered.part("game")
+        phase(COMPILING)
         if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)
         if made.spec.simulator is None:

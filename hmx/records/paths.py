@@ -88,6 +88,12 @@ class RunPaths:
         """Return the argument of `hmx resume` for this run: its name in the default root, otherwise its path."""
         return shlex.quote(self.name if self.root == Path(DEFAULT_ROOT) else str(self.folder))
 
+    @property
+    def start_over(self) -> str:
+        """Return what to do with a run that has no checkpoint."""
+        config, name = shlex.quote(str(self.config)), shlex.quote(self.name)
+        return f"start over: hmx train --config {config} --name {name} --force"
+
     def exists(self) -> bool:
         """Return whether there is a run: a folder with a `run.toml` or a `meta.json`."""
         return self.config.is_file() or self.meta.is_file()

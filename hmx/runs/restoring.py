@@ -105,13 +105,8 @@ def _missing(paths: RunPaths, used: int, broken: dict[Path, list[str]]) -> int |
     return known.update
 
 
-def start_over(paths: RunPaths) -> str:
-    """Return the hint for a run that has no checkpoint."""
-    return f"start over: hmx train --config {shlex.quote(str(paths.config))} --name {shlex.quote(paths.name)} --force"
-
-
 def _none(paths: RunPaths, broken: dict[Path, list[str]]) -> HmxError:
-    hint = start_over(paths)
+    hint = paths.start_over
     known = frozen.known_meta(paths)
     if not broken and known is not None and known.update:
         message = f"{paths.folder} has lost its checkpoints: {paths.meta.name} says that {known.update} was written"

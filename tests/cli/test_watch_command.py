@@ -17,7 +17,8 @@ from hmx.cli import watch
 from hmx.cli.app import app
 from hmx.errors import ExitCode, HmxError
 from hmx.play.frames import Frame
-from hmx.play.watch import show
+from hmx.play.watch import COMPILING, show
+from hmx.play.watch import watch as frames_of
 
 DATA = Path(__file__).parents[1] / "data"
 FRAMES = [
@@ -53,6 +54,18 @@ def test_a_gif_without_pillow_names_the_package(tmp_path, monkeypatch):
     assert "pip install pillow" in refused.value.hint
 
 
+def test_a_run_without_a_checkpoint_is_refused_before_anything_is_compiled(tmp_path):
+    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    phases = []
+    next(frames_of(tmp_path / "corridor", phase=phases.append))
+    assert phases == [COMPILING]
+    shutil.rmtree(tmp_path / "corridor" / "checkpoints")
+    with pytest.raises(HmxError, match="checkpoint") as refused:
+        frames_of(tmp_path / "corridor", phase=phases.append)
+    assert refused.value.exit_code == 3 and phases == [COMPILING]
+
+
 def test_an_older_checkpoint_is_played_with_a_warning(tmp_path):
     with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
@@ -60,8 +73,8 @@ def test_an_older_checkpoint_is_played_with_a_warning(tmp_path):
     shutil.rmtree(run / "checkpoints" / "4")
     done = CliRunner().invoke(app, ["watch", str(run), "--json"])
     assert done.exit_code == 0 and text not in done.stdout
-    first, compiling, warning = done.stderr.splitlines()
-    assert (first, warning) == ("starting ...", f"warning: {text}") and compiling.startswith("compiling")
+    *_, compiling, warning = done.stderr.splitlines()
+    assert warning == f"warning: {text}" and compiling.startswith("compiling")
     with pytest.warns(UserWarning, match=text):
         load_agent(run)
 

@@ -198,9 +198,10 @@ def _findings(run: RunFacts, severity: Severity) -> Sequence[Finding]:
 
 def _next(run: RunFacts) -> Iterator[str]:
     """Yield what to do, the most useful first."""
-    name = RunPaths(run.path.parent, run.path.name).argument
+    paths = RunPaths(run.path.parent, run.path.name)
+    name = paths.argument
     if run.state in ("failed", "crashed", "interrupted"):
-        yield f"continue it: hmx resume {name}"
+        yield f"continue it: hmx resume {name}" if run.restorable else paths.start_over
     yield from (_lower(found.remedy).rstrip(".") for found in _findings(run, "warning")[:1])
     if run.total_steps and any(found.rule == "still-rising" for found in _findings(run, "note")):
         yield f"train longer: hmx resume {name} --set run.total_steps={2 * run.total_steps}"
@@ -210,7 +211,8 @@ def _next(run: RunFacts) -> Iterator[str]:
         config = shlex.quote(str(run.path / "run.toml"))
         more = f"--seed {(run.agents[0].number or 0) + 1}, a run per seed" if run.simulated else "--seeds 3"
         yield f"more seeds: hmx train --config {config} {more}"
-    yield f"watch it: hmx watch {name}"
+    if run.restorable:
+        yield f"watch it: hmx watch {name}"
 
 
 def _interval(value: float, low: float, high: float) -> str:

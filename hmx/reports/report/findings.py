@@ -113,6 +113,7 @@ class RunFacts:
     steps_per_sec: float | None = None
     resumes: tuple[ResumeMark, ...] = ()
     damaged: bool = False  # whether its run.toml or its meta.json cannot be read
+    restorable: bool = True  # whether it has a checkpoint
     simulated: bool = False  # whether a checkpoint has the running episodes of a simulator
     settings: tuple[Setting, ...] = ()
     evaluation: tuple[PolicyStats, ...] = ()

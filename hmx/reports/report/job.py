@@ -20,6 +20,7 @@ from hmx.jobs.evaluation import Progress, no_progress, read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen
 from hmx.records.artefact import read_json
+from hmx.records.checkpoints import listing
 from hmx.records.curves import SPEED
 from hmx.records.layout import find_run
 from hmx.records.meta import NOT_REPLAYED, Resume
@@ -103,6 +104,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
         meta=meta,
         damaged=frozen.is_damaged(paths),
+        restorable=bool(listing(paths.checkpoints)),
         simulated=any(paths.checkpoints.glob(f"*/{EPISODES}")),
         resumes=tuple(_resume(entry, sizes.batch_size if sizes else 0) for entry in (meta.resumes if meta else ())),
     )

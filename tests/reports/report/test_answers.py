@@ -84,6 +84,7 @@ def test_certainty_is_one_of_seeds(tmp_path: Path) -> None:
     (simulated / "checkpoints" / "8" / "episodes.npz").touch()
     assert "--seed 5, a run per seed" in told(simulated)["What next?"][0]
     three = make_run(tmp_path / "three", dict.fromkeys(range(3), RISING), evaluated={0: 1.0, 1: 0.9, 2: -2.0})
+    (three / "checkpoints" / "8").mkdir(parents=True)
     text, tone = told(three)["How sure is that?"]
     assert text == "3 seeds; intervals are Student's t over seeds; 2 of 3 agents are better than random play."
     assert tone == "plain" and "--seeds" not in told(three)["What next?"][0]
@@ -117,10 +118,21 @@ def test_changes_have_their_steps(tmp_path: Path) -> None:
 
 def test_problems_and_remedies_of_doctor_are_answers(tmp_path: Path) -> None:
     run = make_run(tmp_path / "one", {0: RISING}, state="failed", **{"train/approx_kl": 0.5, "train/clip_frac": 0.9})
+    (run / "checkpoints" / "3").mkdir(parents=True)
     text, tone = told(run)["Is anything wrong?"]
     assert "each update changes the policy too much (large-updates)" in text and tone == "bad"
     actions = told(run)["What next?"][0]
     assert actions.startswith("Continue it: hmx resume ") and "lower algo.learning_rate" in actions
+
+
+def test_only_a_run_with_a_checkpoint_is_continued_and_watched(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "one", {0: RISING}, state="failed")
+    (run / "checkpoints" / "3").mkdir(parents=True)
+    assert "Continue it: hmx resume " in told(run)["What next?"][0] and "watch it: " in told(run)["What next?"][0]
+    (run / "checkpoints" / "3").rmdir()
+    actions = told(run)["What next?"][0]
+    assert actions.startswith(f"Start over: hmx train --config {run / 'run.toml'} --name ")
+    assert "resume" not in actions and "watch" not in actions
 
 
 def plots(folder: Path) -> Mapping[str, Plot]:
