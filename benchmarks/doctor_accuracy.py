@@ -1,6 +1,7 @@
 """How often `hmx doctor` finds a planted bug before a tenth of the run, and how often it warns about a healthy run.
 
-    python benchmarks/doctor_accuracy.py [--only bugs|healthy] [--case NAME ...] [--keep FOLDER] [--json]
+    python benchmarks/doctor_accuracy.py [--only bugs|healthy] [--case NAME ...] [--updates NUMBER ...] [--seeds NUMBER]
+                                         [--keep FOLDER] [--json]
 
 31 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
 stopped after a tenth of its updates. A bug counts as found if any rule warned by then, and as named if one of the
@@ -338,12 +339,12 @@ class Watch(Sink):
             signal.raise_signal(signal.SIGTERM)
 
 
-def configure(task: str, seeds: int = 1, **options: Any) -> Config:
+def configure(task: str, updates: int, seeds: int = 1, **options: Any) -> Config:
     """Return the configuration of a task."""
     values = {**SMALL, **TASKS[task], **options, "run.num_seeds": seeds}
     if values.get("algo.name") == "dqn":
         values = {key: value for key, value in values.items() if not key.startswith("ppo.")}
-    values["run.total_steps"] = UPDATES * values["env.num_envs"] * values["algo.num_steps"]
+    values["run.total_steps"] = updates * values["env.num_envs"] * values["algo.num_steps"]
     return fields.replace(load(environ={}, check=False).config, values)
 
 
@@ -362,34 +363,34 @@ def counts(finding: Finding) -> bool:
     return finding.severity == "warning" and finding.rule != "slower"
 
 
-def bugs(names: list[str], keep: str) -> Iterator[dict[str, Any]]:
+def bugs(names: list[str], updates: int, keep: str, seeds: int) -> Iterator[dict[str, Any]]:
     """Plant each bug."""
     for bug in BUGS:
         if names and bug.name not in names:
             continue
-        watch = Watch(UPDATES // 10)
+        watch = Watch(updates // 10)
         with bug.patch():
-            run(configure(bug.task, **bug.options), watch, keep, f"bug-{bug.name}")
+            run(configure(bug.task, updates, **bug.options), watch, keep, f"bug-{bug.name}-{updates}")
         rules = [finding.rule for finding in watch.found if counts(finding)]
         named = bool(set(bug.expected.split()) & set(rules))
-        yield {"bug": bug.name, "task": bug.task, "made_for": bool(bug.expected), "found": bool(rules), "named": named,
+        yield {"bug": bug.name, "task": bug.task, "updates": updates, "made_for": bool(bug.expected), "found": bool(rules), "named": named,
                "rules": rules}  # fmt: skip
 
 
-def healthy(names: list[str], keep: str) -> Iterator[dict[str, Any]]:
+def healthy(names: list[str], updates: int, keep: str, more: int) -> Iterator[dict[str, Any]]:
     """Train every task to its end."""
-    for task, seeds in HEALTHY.items():
+    for task, usual in HEALTHY.items():
         if names and task not in names:
             continue
-        watch = Watch()
-        run(configure(task, seeds), watch, keep, f"healthy-{task}")
+        watch, seeds = Watch(), more or usual
+        run(configure(task, updates, seeds), watch, keep, f"healthy-{task}-{updates}")
         found = [
             f"{f.rule} ({f.evidence}, seed {f.seeds[0]}, step {f.since})"
             for f in watch.found
             if f.severity == "warning"
         ]
         alarmed = {seed for f in watch.found if f.severity == "warning" for seed in f.seeds}
-        yield {"task": task, "runs": seeds, "alarmed": len(alarmed), "warnings": found,
+        yield {"task": task, "updates": updates, "runs": seeds, "alarmed": len(alarmed), "warnings": found,
                "ms_per_record": round(1e3 * watch.seconds / max(watch.records, 1), 3)}  # fmt: skip
 
 
@@ -398,12 +399,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("bugs", "healthy"))
     parser.add_argument("--case", nargs="*", default=[])
+    parser.add_argument("--updates", nargs="*", type=int, default=[UPDATES], help="lengths of the runs")
+    parser.add_argument("--seeds", type=int, default=0, help="healthy runs of each task, instead of the usual number")
     parser.add_argument("--keep", default="", help="keep the run folders below this folder")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     rows = []
-    for kind, cases in (("bugs", bugs), ("healthy", healthy)):
-        for row in cases(args.case, args.keep) if args.only in (None, kind) else ():
+    cases = [(kind, updates) for kind in (bugs, healthy) if args.only in (None, kind.__name__) for updates in args.updates]
+    for kind, updates in cases:
+        for row in kind(args.case, updates, args.keep, args.seeds):
             rows.append(row)
             print(json.dumps(row) if args.json else "  ".join(f"{k}={v}" for k, v in row.items()), flush=True)
     for made_for in (True, False):

@@ -105,7 +105,10 @@ def few_wins(rows: Sequence[PolicyStats], names: Mapping[str, str]) -> Iterator[
         seeds = [row for row in few if row.policy == policy]
         name, wins = names.get(policy, policy), sorted(row.wins or 0 for row in seeds)
         episodes = counted(seeds[0].episodes, "episode")
-        if len(seeds) == 1 and seeds[0].win_rate_interval:
+        if not wins[-1]:
+            each = f" of each of {len(seeds)} seeds" if len(seeds) > 1 else ""
+            yield Paragraph(f"{name}: no win in {episodes}{each}, so the return does not show rarer wins", "faint")
+        elif len(seeds) == 1 and seeds[0].win_rate_interval:
             ends = seeds[0].win_rate_interval
             rate = f"win rate {100 * ends.low:.1f} to {100 * ends.high:.1f} %"
             rests = f"the return rests on {counted(wins[0], 'win')} in {episodes} ({rate})"

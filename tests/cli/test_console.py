@@ -248,7 +248,7 @@ def test_an_interval_that_rests_on_few_wins_says_so() -> None:
     ]
     rests = "the return rests on {} wins in 200 episodes (win rate {} %), so its interval covers less than 95 %"
     assert [note.text for note in few_wins(rows, {"sampled": "trained"})] == [
-        f"greedy: {rests.format(0, '0.0 to 1.9')}",
+        "greedy: no win in 200 episodes, so the return does not show rarer wins",
         f"trained: {rests.format(2, '0.3 to 3.6')}",
     ]
 
@@ -262,4 +262,8 @@ def test_few_wins_of_several_seeds_are_one_sentence() -> None:
     ]
     assert [note.text for note in few_wins(rows, {"sampled": "trained"})] == [
         "trained: the returns of 3 seeds rest on 0 to 5 wins in 200 episodes, so their intervals cover less than 95 %"
+    ]
+    lost = [dataclasses.replace(row, wins=0, win_rate_interval=wilson(0, 200)) for row in rows]
+    assert [note.text for note in few_wins(lost, {})] == [
+        "sampled: no win in 200 episodes of each of 4 seeds, so the return does not show rarer wins"
     ]

@@ -26,9 +26,11 @@ def blocks(findings: HealthFindings) -> Iterator[Block]:
         yield Paragraph(f"Warning: {warning}.", "warning")
     for finding in findings.findings:
         yield Heading(finding.title, 2)
-        name = f"{finding.rule}, a note" if finding.severity == "note" else finding.rule
-        yield Paragraph(f"{_when(finding, findings)}: {finding.evidence}. ({name})")
-        yield Paragraph(f"Try: {finding.remedy}", "strong" if finding.severity == "warning" else "plain")
+        name, tones = (finding.rule, ("plain", "strong"))
+        if finding.severity == "note":
+            name, tones = (f"{finding.rule}, a note", ("faint", "faint"))
+        yield Paragraph(f"{_when(finding, findings)}: {finding.evidence}. ({name})", tones[0])
+        yield Paragraph(f"Try: {finding.remedy}", tones[1])
     unmeasured = [rule for rule in findings.rules if rule.status == "not measured"]
     if findings.is_log and findings.updates:
         yield Heading(f"{counted(len(unmeasured), 'rule')} not checked", 2)

@@ -51,19 +51,19 @@ INVARIANTS = (
     Rule(
         "reward-sum", ("reward/", "train/mean_reward"), _reward_sum,
         "The reward terms do not sum to the reward",
-        "Check that the environment returns every part of its reward as a term, and no part twice.",
+        ("check that the environment returns every part of its reward as a term, and no part twice",),
         patience=0.0, updates=2, configured=True,
     ),
     Rule(
         "action-shares", ("actions/",), _action_shares,
         "The shares of the kinds of actions do not sum to 1",
-        "Check that the environment's action groups contain each action once: hmx check-env ENV.",
+        ("check that the environment's action groups contain each action once: hmx check-env ENV",),
         patience=0.0, updates=2, configured=True,
     ),
     Rule(
         "step-reward", ("reward/",), _step_reward,
         "A reward that every step pays is not constant",
-        "Check the code of that reward term: some steps pay another amount, or none.",
+        ("check the code of that reward term: some steps pay another amount, or none",),
         patience=0.0, updates=2, configured=True,
     ),
 )  # fmt: skip

@@ -102,7 +102,8 @@ class Monitor:
             streak, evidence = self._streaks[seed, rule.name], rule.check(agent)
             if not evidence:
                 if streak.length and streak.finding is not None:
-                    streak.finding = replace(streak.finding, until=begun)
+                    disproved = rule.so_far and streak.finding.since == streak.since
+                    streak.finding = None if disproved else replace(streak.finding, until=begun)
                 streak.length = 0
                 continue
             streak.since = streak.since if streak.length else begun
@@ -111,8 +112,9 @@ class Monitor:
                 continue
             if streak.finding is None:
                 streak.finding = Finding(
-                    rule=rule.name, severity=rule.severity, title=rule.title, evidence=evidence, remedy=rule.remedy,
-                    since=streak.since, found=steps, until=None, seeds=(seed,),
+                    rule=rule.name, severity="note" if rule.note(agent) else "warning", title=rule.title,
+                    evidence=evidence, remedy=rule.remedy(agent), since=streak.since, found=steps, until=None,
+                    seeds=(seed,),
                 )  # fmt: skip
                 yield streak.finding
             elif streak.finding.until is not None:

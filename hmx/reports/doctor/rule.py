@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from hmx.config.coerce import show
+from hmx.config.fields import FIELDS, values_of
+from hmx.config.option import ALGORITHMS
+from hmx.registry.environments import step_limit
 from hmx.reports.doctor.history import History
 
 Severity = Literal["warning", "note"]
+_OPTION = re.compile(r"\b([a-z]+\.[a-z_]+)(?:=(\w+))?")
 
 
 @dataclass(frozen=True)
@@ -20,10 +26,11 @@ class Rule:
     needs: tuple[str, ...]  # metrics, or groups such as `reward/`, without which it is not checked
     check: Callable[[History], str]  # returns the evidence; "" for none
     title: str  # the problem, as a sentence without its full stop
-    remedy: str  # advice, as sentences
+    remedies: tuple[str, ...]  # what to try, as clauses; those that name options of other runs are left out
     patience: float = 0.05  # share of the run for which the evidence must last
     updates: int = 6  # least number of updates for which it must last
-    severity: Severity = "warning"  # notes may be intended; they are never shown during training
+    note: Callable[[History], bool] = lambda run: False  # whether it may be intended: never shown during training
+    so_far: bool = False  # whether it claims "never so far", which a later update can disprove
     instead: tuple[str, ...] = ()  # metrics that suffice in place of `needs`
     configured: bool = False  # whether it also needs the configuration, so that logs of other programs are not checked
 
@@ -38,3 +45,34 @@ class Rule:
     def lasting(self, total: int) -> int:
         """Return the number of updates for which the evidence must last in a run of `total` updates."""
         return max(self.updates, math.ceil(self.patience * total))
+
+    def remedy(self, run: History) -> str:
+        """Return the advice that applies to a run as a sentence."""
+        *first, last = [clause for clause in self.remedies if run.config is None or _applies(clause, run)]
+        text = f"{', '.join(first)}, or {last}" if first else last
+        return f"{text[:1].upper()}{text[1:]}."
+
+
+def _applies(clause: str, run: History) -> bool:
+    """Return whether a run has the options that a clause names, and can still change them as it says."""
+    verb, cfg = clause.partition(" ")[0], run.cfg
+    if "hmx grad-report" in clause and cfg.algo.name not in ALGORITHMS:
+        return False  # the loss of an own algorithm is not known
+    return all(
+        FIELDS[key].applies_to(cfg.algo.name, cfg.env.id) and _may_change(verb, key, wanted, run)
+        for key, wanted in _OPTION.findall(clause)
+    )
+
+
+def _may_change(verb: str, key: str, wanted: str, run: History) -> bool:
+    value, env = values_of(run.cfg)[key], run.cfg.env
+    if wanted:
+        return show(value) != wanted
+    if verb == "set":
+        return not value
+    if verb == "lower":
+        return bool(value > (FIELDS[key].ge or 0))
+    if verb == "raise" and key == "env.max_steps":  # where it is the limit that episodes reach
+        longer = step_limit(replace(env, max_steps=value + 1)) > value
+        return longer and run["train/mean_episode_length"].last >= value > 0
+    return True

@@ -17,14 +17,15 @@ from hmx.reports.doctor.invariants import INVARIANTS
 from hmx.reports.doctor.rule import Rule
 
 _RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
+_NO_CHANGE = 1e-8  # KL
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
 
 
 def _constant_rewards(run: History) -> str:
     reward, returns = run["train/mean_reward"], run["train/mean_episode_return"]
-    if not (reward.constant and returns.constant):
-        return ""
+    if run.continued or not (reward.constant and returns.constant):
+        return ""  # an agent that has learned may get the highest return each time
     if returns.count and reward.high == 0 and run["train/num_episodes"].total < _RARE:
         return ""
     return f"mean reward {number(reward.last)} per step in every update, and no two episodes differed in return"
@@ -55,14 +56,18 @@ def _improved(run: History) -> bool:
     return returns.full and gain > 1e-6 * abs(returns.best) and returns.mean > returns.first + gain / 2
 
 
-def _entropy_collapsed(run: History) -> str:
-    if _improved(run) or run.continued:
-        return ""  # a solved task needs no exploration
+def _certainty(run: History) -> str:
+    """Return the evidence of an almost deterministic policy."""
     if run["train/std"].count:
         std = run["train/std"].last
-        return f"standard deviation of the actions {number(std)}" if std < 0.02 else ""
+        return f"standard deviation of the actions {number(std)}" * (std < 0.02)
     share = run["train/entropy"].last / max(run["train/max_entropy"].last, 1e-9)
-    return f"entropy {percent(share, 1)} of its maximum, without a better return than at the start" * (share < 0.02)
+    return f"entropy {percent(share, 1)} of its maximum" * (share < 0.02)
+
+
+def _entropy_collapsed(run: History) -> str:
+    certainty = "" if _improved(run) or run.continued else _certainty(run)  # a solved task needs no exploration
+    return certainty and f"{certainty}, without a better return than at the start"
 
 
 def _entropy_maximal(run: History) -> str:
@@ -80,8 +85,15 @@ def _large_updates(run: History) -> str:
 
 
 def _frozen_policy(run: History) -> str:
-    high = run["train/approx_kl"].high
-    return f"KL per update at most {number(high)}" if high < 1e-8 else ""
+    kl, rate = run["train/approx_kl"], run["train/learning_rate"]
+    if max(kl.recent) >= _NO_CHANGE:
+        return ""
+    if kl.high < _NO_CHANGE and not run.continued:
+        return f"KL per update at most {number(kl.high)}"
+    decayed = 0.0 < rate.last < 0.01 * rate.high
+    if run.config is None or not kl.full or decayed or _certainty(run):
+        return ""  # a policy that has learned may be certain, and a schedule may have ended
+    return f"KL at most {number(max(kl.recent))} in the latest {WINDOW} updates, {number(kl.high)} before"
 
 
 def _useless_value(run: History) -> str:
@@ -180,10 +192,15 @@ def _dominant_term(run: History) -> str:
 
 
 def _slower(run: History) -> str:
-    speed = run["train/steps_per_sec"]
+    speed, cpu = run["train/steps_per_sec"], run["train/steps_per_cpu_sec"]
     if run.elapsed < 60 or max(speed.recent) >= speed.best / 3:
         return ""
-    return f"{number(speed.mean)} steps/s, {number(speed.best)} at its fastest"
+    found = f"{number(speed.mean)} steps/s, {number(speed.best)} at its fastest"
+    if not cpu.full:
+        return found
+    if cpu.mean > cpu.best / 2:
+        return f"{found}; a step still takes about the same processor time, so the run waits"
+    return f"{found}; {number(cpu.mean)} steps per processor second, {number(cpu.best)} at its fastest"
 
 
 def _unused_action(run: History) -> str:
@@ -240,149 +257,173 @@ def _still_rising(run: History) -> str:
     return f"mean return {number(before)} shortly before the end, {number(now)} at the end" * rises
 
 
+def _always(run: History) -> bool:
+    return True
+
+
+def _own(run: History) -> bool:
+    """Return whether nothing says that episodes can end before the step limit."""
+    return find_environment(run.cfg.env.id) is None
+
+
+def _unlimited(run: History) -> bool:
+    """Return whether episodes may be long, or have no end at all."""
+    return not step_limit(run.cfg.env)
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "constant-rewards", ("train/mean_reward",), _constant_rewards,
         "There is no learning signal: all rewards and returns are the same",
-        "Check the reward function and its weights. If rewards are rare, add a shaping term or raise env.num_envs.",
-        updates=10,
+        ("check the reward function and its weights", "add a shaping term if rewards are rare", "raise env.num_envs"),
+        updates=10, so_far=True,
     ),
     Rule(
         "constant-advantages", ("train/advantage_std",), _constant_advantages,
         "There is no learning signal: all advantages are the same",
-        "Check that rewards depend on actions, and algo.gamma and ppo.gae_lambda.",
+        ("check that rewards depend on actions", "check algo.gamma and ppo.gae_lambda"),
     ),
     Rule(
         "first-ratio", ("train/first_ratio_error",), _first_ratio,
         "The policy that acts differs from the policy that learns",
-        "Compare log-probabilities, masks, RNN carries and observations of acting and learning: a difference is a bug.",
+        ("compare log-probabilities, masks, RNN carries and observations of acting"
+         " and learning: a difference is a bug",),
         patience=0.0, updates=2, configured=True,
     ),
     Rule(
         "entropy-collapsed", ("train/entropy", "train/max_entropy"), _entropy_collapsed,
         "The policy is deterministic, but the return is no better than at the start",
-        "Raise ppo.ent_coef, lower algo.learning_rate, or scale rewards down.", instead=("train/std",),
+        ("raise ppo.ent_coef", "lower algo.learning_rate", "scale rewards down"), instead=("train/std",),
     ),
     Rule(
         "entropy-maximal", ("train/entropy", "train/max_entropy"), _entropy_maximal,
         "The policy is still uniform",
-        "Lower ppo.ent_coef, raise algo.learning_rate, and check that rewards depend on actions.",
+        ("lower ppo.ent_coef", "raise algo.learning_rate", "check that rewards depend on actions"),
+        so_far=True,
     ),
     Rule(
         "large-updates", ("train/approx_kl", "train/clip_frac"), _large_updates,
         "Each update changes the policy too much",
-        "Lower algo.learning_rate or ppo.update_epochs, or use larger minibatches.", patience=0.0, updates=5,
+        ("lower algo.learning_rate", "lower ppo.update_epochs", "use larger minibatches"), patience=0.0, updates=5,
     ),
     Rule(
         "frozen-policy", ("train/approx_kl",), _frozen_policy,
         "The policy does not change",
-        "Check algo.learning_rate and its schedule, and that advantages differ.",
+        ("check algo.learning_rate and its schedule", "check that advantages differ"),
     ),
     Rule(
         "constant-value", ("train/explained_variance",), _constant_value,
         "The value function returns the same for all observations",
-        "Check that observations differ and reach the network, and that the value loss has a gradient.",
+        ("check that observations differ and reach the network", "check that the value loss has a gradient"),
     ),
     Rule(
         "frozen-value", ("train/value_loss_fall",), _frozen_value,
         "The value function does not change",
-        "Check ppo.vf_coef and algo.learning_rate, and that the value loss has a gradient.",
+        ("check ppo.vf_coef and algo.learning_rate", "check that the value loss has a gradient"),
+        so_far=True,
     ),
     Rule(
         "useless-value", ("train/explained_variance", "train/mean_reward"), _useless_value,
         "The value function explains nothing",
-        "Raise ppo.vf_coef, check observations and rewards, or use a separate network (net.shared_torso=false).",
-        patience=0.2, updates=25,
+        ("raise ppo.vf_coef", "check observations and rewards", "use a separate network (net.shared_torso=false)"),
+        patience=0.2, updates=25, so_far=True,
     ),
     Rule(
         "exploding-gradients", ("train/grad_norm",), _exploding_gradients,
         "Gradients grow without bound",
-        "Lower algo.learning_rate, set algo.max_grad_norm, or scale rewards down.", patience=0.0, updates=3,
+        ("lower algo.learning_rate", "set algo.max_grad_norm", "scale rewards down"), patience=0.0, updates=3,
     ),
     Rule(
         "clipped-gradients", ("train/grad_norm",), _clipped_gradients,
         "Gradients are always clipped to a small part of their size",
-        "Scale rewards down, set ppo.value_target, or raise algo.max_grad_norm.", configured=True,
+        ("scale rewards down", "set ppo.value_target=symlog", "raise algo.max_grad_norm"), configured=True,
     ),
     Rule(
         "nonfinite", ("train/skipped_updates",), _nonfinite,
         "Updates are skipped because values are not finite",
-        "Lower algo.learning_rate, and look for divisions by 0 and logarithms of 0 in rewards and observations.",
+        ("lower algo.learning_rate", "look for divisions by 0 and logarithms of 0 in rewards and observations"),
         patience=0.0, updates=1,
     ),
     Rule(
         "dormant-units", ("train/dormant_units",), _dormant_units,
         "Most hidden units are dormant",
-        "Lower algo.learning_rate, check the scale of the observations, or try net.layer_norm or net.activation=tanh.",
+        ("lower algo.learning_rate", "check the scale of the observations", "set net.layer_norm=true",
+         "set net.activation=tanh"),
     ),
     Rule(
         "inactive-mask", ("train/max_entropy",), _inactive_mask,
         "The action mask is never active",
-        "Check that the environment returns its legal actions.", configured=True,
+        ("check that the environment returns its legal actions",), configured=True, so_far=True,
     ),
     Rule(
         "no-episode-ends", ("train/num_episodes",), _no_episode_ends,
         "An episode does not end",
-        "Set env.max_steps, and check that the environment reports terminations and truncations.", updates=3,
-        configured=True,
+        ("set env.max_steps", "check that the environment reports terminations and truncations"), updates=3,
+        configured=True, so_far=True, note=_unlimited,
     ),
     Rule(
         "always-truncated", ("train/mean_episode_length",), _always_truncated,
         "All episodes are truncated",
-        "Raise env.max_steps if the task needs more steps, and check that the environment reports terminations.",
-        configured=True,
+        ("raise env.max_steps if the task needs more steps",
+         "check that the environment reports terminations, if the task has any"),
+        configured=True, so_far=True, note=_own,
     ),
     Rule(
         "zero-reward-term", ("reward/",), _zero_terms,
         "Reward terms are always 0",
-        "Check the code of the reward term, unless its events are rare.", patience=0.08, severity="note",
+        ("check the code of the reward term, unless its events are rare",), patience=0.08, note=_always, so_far=True,
     ),
     *INVARIANTS,
     Rule(
         "dominant-reward-term", ("reward/",), _dominant_term,
         "One reward term dominates the others",
-        "Lower its weight, or raise those of the terms that should matter.",
+        ("lower its weight", "raise the weights of the terms that should matter"),
     ),
     Rule(
         "slower", ("train/steps_per_sec",), _slower,
         "Training is much slower than it was",
-        "Check for other load on the machine, its temperature and free memory.",
+        ("check the machine for other load, its temperature and free memory",),
+        note=_always,
     ),
     Rule(
         "unused-action", ("actions/",), _unused_action,
         "A kind of action is never taken",
-        "Check that the mask allows it, and raise ppo.ent_coef.",
+        ("check that the mask allows it, if there is one", "raise ppo.ent_coef"),
+        so_far=True,
     ),
     Rule(
         "return-fell", ("train/mean_episode_return",), _return_fell,
         "The return has lost most of what it had gained",
-        "Lower algo.learning_rate or let it decay, lower ppo.update_epochs; continue from the best checkpoint.",
+        ("lower algo.learning_rate", "let it decay (algo.lr_schedule=linear)", "lower ppo.update_epochs",
+         "continue from the best checkpoint"),
     ),
     Rule(
         "no-progress", ("train/mean_episode_return",), _no_progress,
         "The return is no better than at the start",
-        "Run hmx grad-report to see the signal in the gradient; try another algo.learning_rate, or denser rewards.",
+        ("run hmx grad-report to see the signal in the gradient", "try another algo.learning_rate",
+         "add denser rewards"),
+        so_far=True,
     ),
     Rule(
         "diverging-q", ("train/q_value",), _diverging_q,
         "Action values are far larger than any return",
-        "Lower algo.learning_rate, raise dqn.target_every, or turn on dqn.double.",
+        ("lower algo.learning_rate", "raise dqn.target_every", "set dqn.double=true"),
     ),
     Rule(
         "no-gradient-steps", ("train/gradient_steps",), _no_gradient_steps,
         "Learning has not started",
-        "Lower dqn.learn_starts.", patience=0.08, configured=True,
+        ("lower dqn.learn_starts", "check that the replay buffer fills"), patience=0.08, configured=True, so_far=True,
     ),
     Rule(
         "few-updates", ("train/approx_kl",), _few_updates,
         "The run has few updates",
-        "Lower env.num_envs or algo.num_steps, so that an update takes fewer steps, or raise run.total_steps.",
-        patience=0.0, updates=1, severity="note", configured=True,
+        ("lower env.num_envs or algo.num_steps, so that an update takes fewer steps", "raise run.total_steps"),
+        patience=0.0, updates=1, note=_always, configured=True,
     ),
     Rule(
         "still-rising", ("train/mean_episode_return",), _still_rising,
         "The return still rises at the end",
-        "Train longer: hmx resume RUN --set run.total_steps=STEPS.", patience=0.0, updates=1, severity="note",
+        ("train longer: hmx resume RUN --set run.total_steps=STEPS",), patience=0.0, updates=1, note=_always,
     ),
 )  # fmt: skip
 """In the order of the report."""

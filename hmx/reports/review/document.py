@@ -24,8 +24,7 @@ def document(found: ReviewFindings) -> Document:
             f"random numbers for all actions of a decision{hidden}. Returns are discounted as in its training. "
             "A blunder is a decision whose whole interval is above 0. In 95 % of games the intervals of all "
             "alternatives named above the tables are right, also where rewards are rare, unless no rollout nearby met "
-            "a reward. "
-            "Earlier rollouts chose these alternatives, so another one may have a higher mean in a table.",
+            "a reward.",
             "faint",
         )
     )
@@ -80,7 +79,7 @@ def _decision(decision: KeyDecision) -> Iterator[Heading | Paragraph | Table]:
     yield Heading(f"Step {decision.step}: {decision.played} ({kind})", 2)
     yield Paragraph(
         f"{decision.best} gains {_with_interval(decision.gain, decision.gain_interval)} in return. "
-        f"The agent would play {decision.advised}."
+        f"The agent would play {decision.advised}.{_why_not_the_best(decision)}"
     )
     has_wins = any(action.wins is not None for action in decision.actions)
     columns = [Column("action", "left"), Column("return"), Column("gain"), Column(_level(decision))]
@@ -95,6 +94,15 @@ def _decision(decision: KeyDecision) -> Iterator[Heading | Paragraph | Table]:
             cells += [f"{100 * action.wins:.0f} %", f"{low:.0f} to {high:.0f}"]
         rows.append(Row(tuple(cells), tone="strong" if action.played else "plain"))
     yield Table(tuple(columns), tuple(rows))
+
+
+def _why_not_the_best(decision: KeyDecision) -> str:
+    best = next(action.action for action in decision.actions if not action.played)
+    if best == decision.best:
+        return ""
+    return (
+        f" {best} has a higher mean below: earlier rollouts chose {decision.best}, so that no choice biases its gain."
+    )
 
 
 def _level(decision: KeyDecision) -> str:

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from hmx.config import fields
+from hmx.config.coerce import show
 from hmx.config.schema import Config, RewardWeights
 from hmx.records.meta import Resume
-from hmx.reports.doctor.history import WINDOW
+from hmx.reports.doctor.history import WINDOW, History
 from hmx.reports.doctor.job import HealthSink
 from hmx.reports.doctor.monitor import Finding, Monitor, restarts
+from hmx.reports.doctor.rule import Rule
 from hmx.reports.doctor.rules import RULES
 from hmx.runs.sinks import RunInfo, Sink, SinkGroup
 
@@ -238,6 +240,7 @@ def test_own_environment_whose_file_limits_episodes_is_found_by_their_length() -
     monitor = check(truncated, own)
     (finding,) = (finding for finding in monitor.findings() if finding.rule == "always-truncated")
     assert finding.evidence == "every episode so far was truncated after 50 steps"
+    assert finding.severity == "note" and "env.max_steps" not in finding.remedy  # the limit is that of the file
     assert "always-truncated" not in names(check(lambda u: {**truncated(u), "train/truncated_frac": 0.0}, own))
     assert "always-truncated" not in names(check(lambda u: {"train/mean_episode_length": 50.0 + u % 2}, own))
 
@@ -265,6 +268,84 @@ def test_fork_of_an_agent_that_has_learned_gets_no_finding_without_progress() ->
 
     assert {"no-progress", "entropy-collapsed"} <= set(names(check(solved)))
     assert {"no-progress", "entropy-collapsed"}.isdisjoint(names(check(solved, restarts=[1])))
+
+
+AGENTS = [PPO, {**PPO, "algo.name": "gumbel"}, DQN, MATRIX, {**PPO, "algo.name": "./mine.py"}, {"env.id": "./game.py"}]
+CHOSEN = {"algo.max_grad_norm": 0.0, "ppo.ent_coef": 0.0, "ppo.update_epochs": 1, "net.shared_torso": False,
+          "algo.lr_schedule": "constant", "net.activation": "tanh", "net.layer_norm": True, "env.max_steps": 0}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, CHOSEN], ids=["defaults", "chosen"])
+@pytest.mark.parametrize("values", AGENTS, ids=["ppo", "gumbel", "dqn", "hackmatrix", "own algorithm", "own game"])
+def test_advice_names_options_that_the_run_has_and_can_change(values: dict[str, Any], changes: dict[str, Any]) -> None:
+    cfg = config({**values, **changes})
+    now = fields.values_of(cfg)
+    for rule in RULES:
+        advice = rule.remedy(History(cfg, TOTAL))
+        assert advice[0].isupper() and advice.endswith("."), rule.name
+        for key, wanted in re.findall(r"\b([a-z]+\.[a-z_]+)(?:=(\w+))?", advice):
+            assert fields.FIELDS[key].applies_to(cfg.algo.name, cfg.env.id), (rule.name, key)
+            assert not wanted or show(now[key]) != wanted, (rule.name, "it has that value")
+            lowest = changes and key in ("ppo.ent_coef", "ppo.update_epochs")
+            assert not (lowest and f"lower {key}" in advice.lower()), (rule.name, key)
+        assert "grad-report" not in advice or cfg.algo.name != "./mine.py"
+
+
+@pytest.mark.parametrize(
+    ("values", "length", "raises"),
+    [
+        ({"env.max_steps": 50}, 50.0, True),
+        ({"env.id": "./game.py", "env.max_steps": 50}, 50.0, True),
+        ({"env.id": "./game.py", "env.max_steps": 1000}, 50.0, False),
+        ({"env.id": "./game.py", "env.max_steps": 0}, 50.0, False),
+    ],
+)
+def test_a_step_limit_is_to_be_raised_only_where_episodes_reach_it(
+    values: dict[str, Any], length: float, raises: bool
+) -> None:
+    monitor = check(lambda u: {"train/mean_episode_length": length}, values)
+    (finding,) = (finding for finding in monitor.findings() if finding.rule == "always-truncated")
+    assert ("env.max_steps" in finding.remedy) == raises and "terminations" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "change", "severity"),
+    [
+        ({"env.id": "./game.py", "env.max_steps": 5}, "always-truncated", PLANTED["always-truncated"][1], "note"),
+        ({"env.id": "./game.py", "env.max_steps": 0}, "no-episode-ends", PLANTED["no-episode-ends"][1], "note"),
+        ({"env.max_steps": 5}, "always-truncated", PLANTED["always-truncated"][1], "warning"),
+        ({"env.max_steps": 100}, "no-episode-ends", PLANTED["no-episode-ends"][1], "warning"),
+        ({}, "slower", PLANTED["slower"][1], "note"),
+    ],
+)
+def test_what_may_be_healthy_is_a_note(
+    values: dict[str, Any], rule: str, change: Callable[[int], Record], severity: str
+) -> None:
+    assert {one.rule: one.severity for one in check(change, values).findings()}[rule] == severity
+
+
+def test_processor_time_tells_other_load_from_slow_training() -> None:
+    slow = PLANTED["slower"][1]
+    (waits,) = check(lambda u: {**slow(u), "train/steps_per_cpu_sec": 5e3 + u % 3}).findings()
+    (itself,) = check(lambda u: {**slow(u), "train/steps_per_cpu_sec": slow(u)["train/steps_per_sec"] / 2}).findings()
+    assert "so the run waits" in waits.evidence and "steps per processor second" in itself.evidence
+
+
+def test_a_claim_of_never_is_withdrawn_once_it_is_disproved() -> None:
+    late = check(lambda u: {"actions/left_frac": 0.0 if u <= 40 else 0.3, "actions/right_frac": 1.0 if u <= 40 else 0.7})
+    assert names(late) == [] and {one.rule: one.status for one in late.statuses()}["unused-action"] == "ok"
+    large = check(lambda u: {"train/approx_kl": 0.4 if u <= 40 else 0.01})
+    assert names(large) == ["large-updates"], "what went wrong for a while stays a finding"
+
+
+def test_a_policy_that_stops_changing_is_found_unless_it_is_certain_or_its_schedule_ended() -> None:
+    def stops(update: int, **more: float) -> Record:
+        return {"train/approx_kl": 0.01 if update <= 50 else 0.0, "train/learning_rate": 1e-3} | more
+
+    assert names(check(stops)) == ["frozen-policy"]
+    assert names(check(lambda u: stops(u) | {"train/learning_rate": 0.0 if u > 50 else 1e-3})) == ["frozen-policy"]
+    assert names(check(lambda u: stops(u) | {"train/learning_rate": 1e-6 if u > 50 else 1e-3})) == []
+    assert names(check(lambda u: stops(u) | ({"train/entropy": 0.001} if u > 50 else {}))) == []
 
 
 def test_missing_and_damaged_values_are_skipped() -> None:
@@ -316,7 +397,7 @@ def test_the_page_lists_the_rules_and_their_numbers() -> None:
 def test_rules_have_names_and_texts() -> None:
     assert set(PLANTED) == {rule.name for rule in RULES}
     for rule in RULES:
-        assert rule.title[0].isupper() and not rule.title.endswith(".") and rule.remedy.endswith(".")
+        assert rule.title[0].isupper() and not rule.title.endswith(".")
         assert rule.lasting(128) <= 13 or rule.name == "useless-value", "a tenth of a run with the defaults"
     assert isinstance(check(lambda u: {}).findings(), tuple) and WINDOW < TOTAL
     assert all(isinstance(finding, Finding) for finding in check(lambda u: {"train/approx_kl": 1.0}).findings())
