@@ -26,11 +26,10 @@ def blocks(findings: HealthFindings) -> Iterator[Block]:
         yield Paragraph(f"Warning: {warning}.", "warning")
     for finding in findings.findings:
         yield Heading(finding.title, 2)
-        name, tones = (finding.rule, ("plain", "strong"))
-        if finding.severity == "note":
-            name, tones = (f"{finding.rule}, a note", ("faint", "faint"))
-        yield Paragraph(f"{_when(finding, findings)}: {finding.evidence}. ({name})", tones[0])
-        yield Paragraph(f"Try: {finding.remedy}", tones[1])
+        note = finding.severity == "note"
+        name = f"{finding.rule}, a note" if note else finding.rule
+        yield Paragraph(f"{_when(finding, findings)}: {finding.evidence}. ({name})", "faint" if note else "plain")
+        yield Paragraph(f"Try: {finding.remedy}", "faint" if note else "strong")
     unmeasured = [rule for rule in findings.rules if rule.status == "not measured"]
     if findings.is_log and findings.updates:
         yield Heading(f"{counted(len(unmeasured), 'rule')} not checked", 2)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, values_of
@@ -65,7 +65,7 @@ def _applies(clause: str, run: History) -> bool:
 
 
 def _may_change(verb: str, key: str, wanted: str, run: History) -> bool:
-    value, env = values_of(run.cfg)[key], run.cfg.env
+    value: Any = values_of(run.cfg)[key]
     if wanted:
         return show(value) != wanted
     if verb == "set":
@@ -73,6 +73,6 @@ def _may_change(verb: str, key: str, wanted: str, run: History) -> bool:
     if verb == "lower":
         return bool(value > (FIELDS[key].ge or 0))
     if verb == "raise" and key == "env.max_steps":  # where it is the limit that episodes reach
-        longer = step_limit(replace(env, max_steps=value + 1)) > value
-        return longer and run["train/mean_episode_length"].last >= value > 0
+        longer = step_limit(replace(run.cfg.env, max_steps=value + 1)) > value
+        return bool(longer and 0 < value <= run["train/mean_episode_length"].last)
     return True
