@@ -18,6 +18,7 @@ from hmx.reports.doctor.rule import Rule
 
 _RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
 _NO_CHANGE = 1e-8  # KL
+_USELESS = 0.02  # explained variance; values that begin to learn reach it within 40 updates, those of a bug never
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
 
@@ -101,7 +102,7 @@ def _useless_value(run: History) -> str:
     if sum(reward != 0 for reward in run["train/mean_reward"].recent) <= WINDOW / 2:
         return ""  # rewards are too rare to learn values from
     best = max(explained.best, explained.mean)
-    return f"explained variance at most {number(best, 2)} so far" if explained.full and best < 0.05 else ""
+    return f"explained variance at most {number(best, 2)} so far" if explained.full and best < _USELESS else ""
 
 
 def _constant_value(run: History) -> str:
@@ -326,7 +327,7 @@ RULES: tuple[Rule, ...] = (
         "useless-value", ("train/explained_variance", "train/mean_reward"), _useless_value,
         "The value function explains nothing",
         ("raise ppo.vf_coef", "check observations and rewards", "use a separate network (net.shared_torso=false)"),
-        patience=0.2, updates=25, so_far=True,
+        patience=0.2, updates=40, so_far=True,
     ),
     Rule(
         "exploding-gradients", ("train/grad_norm",), _exploding_gradients,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from hmx.envs.pictures import picture
 from hmx.errors import counted
-from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Row, Table
+from hmx.render.blocks import Aside, Block, Document, Heading, Paragraph, Table, exact_table
+from hmx.render.numbers import numbers, right, shown, table_of, texts
 from hmx.render.quantities import number
-from hmx.reports.review.findings import GameReview, KeyDecision, ReviewedAction, ReviewFindings
-from hmx.stats.intervals import Interval
+from hmx.reports.review.findings import GameReview, KeyDecision, ReviewedAction, ReviewFindings, range_text
 
 
 def document(found: ReviewFindings) -> Document:
@@ -34,20 +35,12 @@ def document(found: ReviewFindings) -> Document:
 def table(found: ReviewFindings) -> Table:
     """Build the values of `--csv`: a row per action of every decision that is shown."""
     names = ("game", "step", "action", "played", "advised", "return", "gain", "gain_low", "gain_high", "wins")
-    rows = tuple(
-        Row(tuple(Cell(str(value), value) for value in _values(game, decision, action)))
-        for game in found.games
-        for decision in game.decisions
-        for action in decision.actions
-    )
-    return Table(tuple(Column(name, "left" if name in ("game", "action") else "right") for name in names), rows)
-
-
-def _values(game: GameReview, decision: KeyDecision, one: ReviewedAction) -> tuple[str | int | float, ...]:
-    wins = "" if one.wins is None else one.wins
-    interval = one.gain_interval
-    gain = one.gain, interval.low, interval.high
-    return game.name, decision.step, one.action, one.played, one.advised, one.returns, *gain, wins
+    rows = (
+        (game.name, decision.step, one.action, one.played, one.advised, one.returns, one.gain, *one.gain_interval,
+         one.wins)
+        for game in found.games for decision in game.decisions for one in decision.actions
+    )  # fmt: skip
+    return exact_table(names, rows)
 
 
 def _game(game: GameReview) -> Iterator[Block]:
@@ -60,58 +53,40 @@ def _game(game: GameReview) -> Iterator[Block]:
 
 
 def _summary(decisions: tuple[KeyDecision, ...]) -> Table:
-    columns = (Column("step"), Column("played", "left"), Column("alternative", "left"), Column("agent", "left"),
-               Column("gain"), Column(_level(decisions[0])), Column("wins"))  # fmt: skip
-    rows = []
-    for decision in decisions:
-        played, best = (next(one for one in decision.actions if one.action == name)
-                        for name in (decision.played, decision.best))  # fmt: skip
-        wins = "" if played.wins is None or best.wins is None else f"{100 * played.wins:.0f} to {100 * best.wins:.0f} %"
-        cells = (str(decision.step), decision.played, decision.best, decision.advised, f"{decision.gain:+.2f}",
-                 _range(decision.gain_interval), wins)  # fmt: skip
-        rows.append(Row(cells, tone="warning" if decision.blunder else "plain"))
+    def wins(decision: KeyDecision) -> str:
+        played, best = decision.action(decision.played).wins, decision.action(decision.best).wins
+        return "" if played is None or best is None else f"{100 * played:.0f} to {100 * best:.0f} %"
+
+    columns = [
+        right("step", lambda one: str(one.step)), texts("played", attrgetter("played")),
+        texts("alternative", attrgetter("best")), texts("agent", attrgetter("advised")),
+        *shown(numbers(KeyDecision), "gain"), right(decisions[0].level_text, lambda one: range_text(one.gain_interval)),
+        right("wins", wins),
+    ]  # fmt: skip
     note = "gain: mean return of the alternative minus that of the action played; wins: of the one played, and of it."
-    return Table(columns, tuple(rows), note=note)
+    return table_of(decisions, columns, note=note, tone=lambda one: "warning" if one.blunder else "plain")
 
 
 def _decision(decision: KeyDecision) -> Iterator[Heading | Paragraph | Table]:
     kind = "blunder" if decision.blunder else "no clear difference"
     yield Heading(f"Step {decision.step}: {decision.played} ({kind})", 2)
     yield Paragraph(
-        f"{decision.best} gains {_with_interval(decision.gain, decision.gain_interval)} in return. "
-        f"The agent would play {decision.advised}.{_why_not_the_best(decision)}"
+        f"{decision.best} gains {decision.gain:+.2f} ({range_text(decision.gain_interval)}) in return. "
+        f"The agent would play {decision.advised}.{_why_not_the_highest(decision)}"
     )
-    has_wins = any(action.wins is not None for action in decision.actions)
-    columns = [Column("action", "left"), Column("return"), Column("gain"), Column(_level(decision))]
-    if has_wins:
-        columns += [Column("wins"), Column("95 %")]
-    rows = []
-    for action in decision.actions:
-        cells = [action.action + (" (played)" if action.played else ""), number(action.returns)]
-        cells += ["", ""] if action.played else [f"{action.gain:+.2f}", _range(action.gain_interval)]
-        if action.wins is not None and action.wins_interval is not None:
-            low, high = (100 * bound for bound in action.wins_interval)
-            cells += [f"{100 * action.wins:.0f} %", f"{low:.0f} to {high:.0f}"]
-        rows.append(Row(tuple(cells), tone="strong" if action.played else "plain"))
-    yield Table(tuple(columns), tuple(rows))
+    columns = [
+        texts("action", lambda one: one.action + " (played)" * one.played), *shown(numbers(ReviewedAction), "returns"),
+        *shown(numbers(ReviewedAction), "gain"),
+        right(decision.level_text, lambda one: "" if one.played else range_text(one.gain_interval)),
+    ]  # fmt: skip
+    if any(one.wins is not None for one in decision.actions):
+        columns += shown(numbers(ReviewedAction), "wins", "wins_interval")
+    yield table_of(decision.actions, columns, tone=lambda one: "strong" if one.played else "plain")
 
 
-def _why_not_the_best(decision: KeyDecision) -> str:
-    best = next(action.action for action in decision.actions if not action.played)
-    if best == decision.best:
+def _why_not_the_highest(decision: KeyDecision) -> str:
+    highest = max((one for one in decision.actions if not one.played), key=attrgetter("returns"))
+    if highest.returns <= decision.action(decision.best).returns:
         return ""
-    return (
-        f" {best} has a higher mean below: earlier rollouts chose {decision.best}, so that no choice biases its gain."
-    )
-
-
-def _level(decision: KeyDecision) -> str:
-    return f"{100 * decision.level:.1f} %"
-
-
-def _with_interval(gain: float, interval: Interval) -> str:
-    return f"{gain:+.2f} ({_range(interval)})"
-
-
-def _range(interval: Interval) -> str:
-    return f"{interval.low:+.2f} to {interval.high:+.2f}"
+    chosen = f"earlier rollouts chose {decision.best}, so that no choice biases the gain"
+    return f" {highest.action} has a higher mean in the rollouts below: {chosen}."

@@ -113,20 +113,19 @@ def judge_game(
     for row, step in enumerate(steps):
         # A rollout of one decision may miss a rare reward that those of other decisions within its reach have shown.
         largest = float(spans[max(step - request.depth, 0) : step + request.depth + 1].max())
-        one = _Measured(row, int(step), int(best[row]), advised[row], largest, level)
-        decisions.append(_decision(judge.env, game, one, measured))
+        one: _Rollouts = jax.tree.map(lambda leaf, row=row: leaf[row], measured)
+        actions = _actions(judge.env, one, advised[row], Interval(-largest, largest), level)
+        alternative = next(action for action in actions if action.action == _name(judge.env, one.action[best[row]]))
+        decisions.append(
+            KeyDecision(
+                step=int(step), played=actions[0].action, best=alternative.action,
+                advised=_name(judge.env, advised[row]), level=level,
+                gain=alternative.gain, gain_interval=alternative.gain_interval,
+                blunder=alternative.gain_interval.low > 0.0, state=_state(judge.env, game, step),
+                actions=tuple(sorted(actions, key=lambda action: -action.returns)),
+            )
+        )  # fmt: skip
     return sorted(decisions, key=lambda decision: -decision.gain)
-
-
-class _Measured(NamedTuple):
-    """A decision that is shown."""
-
-    row: int  # of the rollouts
-    step: int
-    best: int  # number of the alternative among the actions tried
-    advised: Host
-    largest: float  # difference between two actions in a rollout, here or nearby
-    level: float  # of the intervals
 
 
 class _Rollouts(NamedTuple):
@@ -191,41 +190,22 @@ def _most_gained(played: _Rollouts) -> Host:
     return np.argsort(-largest, kind="stable")[: np.isfinite(largest).sum()]
 
 
-def _decision(env: Env, game: GamePositions, one: _Measured, played: _Rollouts) -> KeyDecision:
-    tried, returns = played.action[one.row], played.returns[one.row]
-    won = None if played.won is None else played.won[one.row]
-    names = [_name(env, action) for action in tried]
-    gains = returns - returns[0]
-    found = [
+def _actions(env: Env, played: _Rollouts, advised: Host, bounds: Interval, level: float) -> list[ReviewedAction]:
+    """Return the actions of one decision, the one played first; `bounds` are those of a gain in a rollout."""
+    gains, won = played.returns - played.returns[0], played.won
+    return [
         ReviewedAction(
-            action=names[k],
+            action=_name(env, played.action[k]),
             played=k == 0,
-            advised=tuple(tried[k]) == tuple(one.advised),
-            returns=float(returns[k].mean()),
+            advised=tuple(played.action[k]) == tuple(advised),
+            returns=float(played.returns[k].mean()),
             gain=float(gains[k].mean()),
-            gain_interval=_gain_interval(gains[k], one) if k else Interval(0.0, 0.0),
+            gain_interval=_known(bounded_interval(gains[k], bounds, level)) if k else Interval(0.0, 0.0),
             wins=None if won is None else float(won[k].mean()),
             wins_interval=None if won is None else _known(wilson(int(won[k].sum()), won.shape[1])),
         )
-        for k in np.flatnonzero(played.valid[one.row])
+        for k in np.flatnonzero(played.valid)
     ]
-    best = next(action for action in found if action.action == names[one.best])
-    return KeyDecision(
-        step=one.step,
-        played=names[0],
-        best=best.action,
-        advised=_name(env, one.advised),
-        gain=best.gain,
-        gain_interval=best.gain_interval,
-        level=one.level,
-        blunder=best.gain_interval.low > 0.0,
-        actions=tuple(sorted(found, key=lambda action: -action.returns)),
-        state=_state(env, game, one.step),
-    )
-
-
-def _gain_interval(gains: Host, one: _Measured) -> Interval:
-    return _known(bounded_interval(gains, Interval(-one.largest, one.largest), one.level))
 
 
 def _known(interval: Interval | None) -> Interval:

@@ -21,12 +21,14 @@ from review_errors import Draw, measure, normal, rare
 from hmx.config.schema import EnvConfig
 from hmx.envs.small.corridor import make_corridor
 from hmx.envs.small.frozenlake import LAKE, SIDE, make_frozenlake
+from hmx.render.blocks import Aside, Paragraph
 from hmx.reports.review.document import document
-from hmx.reports.review.findings import GameReview, KeyDecision, ReviewFindings
+from hmx.reports.review.findings import GameReview, KeyDecision, ReviewedAction, ReviewFindings
 from hmx.reports.review.job import _open, play_games
 from hmx.reports.review.judge import Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
 from hmx.scoring import make_continuation
+from hmx.stats.intervals import Interval
 
 GAMES, LIMIT = 24, 48
 CLEAR = 0.1  # loss of value by the worst action where one is planted
@@ -144,6 +146,25 @@ def review(*decisions: KeyDecision) -> ReviewFindings:
 def test_game_without_a_blunder_gets_that_verdict() -> None:
     assert "No blunder" in review().games[0].verdict
     assert document(review()).blocks
+
+
+def action(name: str, returns: float) -> ReviewedAction:
+    gain = {"returns": returns, "gain": returns, "gain_interval": Interval(-1.0, 1.0)}
+    return ReviewedAction(action=name, played=name == "left", advised=False, wins=None, wins_interval=None, **gain)
+
+
+@pytest.mark.parametrize(("up", "named"), [(0.4, True), (0.3, False), (0.2, False)])
+def test_a_higher_mean_than_that_of_the_alternative_named_is_explained(up: float, named: bool) -> None:
+    actions = (action("up", up), action("right", 0.3), action("left", 0.0))
+    decision = KeyDecision(
+        step=1, played="left", best="right", advised="right", gain=0.3, gain_interval=Interval(-1.0, 1.0), level=0.95,
+        blunder=False, actions=actions, state={"text": ""},
+    )  # fmt: skip
+    (aside,) = (block for block in document(review(decision)).blocks if isinstance(block, Aside))
+    text = next(block.text for block in aside.blocks if isinstance(block, Paragraph))
+    assert text.startswith("right gains +0.30 (-1.00 to +1.00) in return. The agent would play right.")
+    why = "earlier rollouts chose right, so that no choice biases the gain."
+    assert text.endswith(f"up has a higher mean in the rollouts below: {why}") == named
 
 
 def test_a_game_with_another_depth_of_undo_is_judged_by_the_agent_in_its_own_environment() -> None:
