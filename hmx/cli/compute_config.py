@@ -99,19 +99,19 @@ def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) ->
 
 def _refusal(found: SizesFindings) -> HmxError:
     """Return all problems as one error, with the values that repair them."""
-    from hmx.reports.compute_config.document import as_option, problem_text
+    from hmx.reports.compute_config.document import as_options, problem_text
 
     unreadable = _UNREADABLE.intersection(found.codes["errors"])
     lines = [problem_text(p) if p.code in _UNREADABLE else f"{p.code}: {p.message}" for p in found.errors]
     if found.suggestions:
-        ways = ", ".join(as_option(*pair) for fix in found.suggestions for pair in fix.items())
+        ways = as_options(found.suggestions, ", ")
         lines.append(f"fixed by {'any one of ' if len(found.suggestions) > 1 else ''}{ways}")
     number = len(found.errors)
     text = "\n  ".join([f"{number} problems", *lines] if number > 1 else lines)
     if unreadable:
         hint = "sizes are whole numbers from 1 to 2^53 - 1, such as 524_288"
     elif found.suggestions:
-        hint = " ".join(as_option(*pair) for pair in found.suggestions[0].items())
+        hint = as_options(found.suggestions[:1])
     elif not found.only_sizes:
         hint = "set these keys in the configuration, or with --set"
     else:

@@ -23,6 +23,10 @@ MAX_LINES = 20
 _LONGEST = 400  # characters of a fix
 
 
+Fixes = tuple[tuple[str, Any], ...]
+"""Alternatives as (key, value) pairs."""
+
+
 class Problem(NamedTuple):
     """A problem of a configuration or, in a list of warnings, a remark.
 
@@ -33,13 +37,13 @@ class Problem(NamedTuple):
     code: str
     keys: tuple[str, ...]
     message: str
-    fixes: tuple[tuple[str, Any], ...] = ()
+    fixes: Fixes = ()
     value: str = ""
     origin: str = ""
-    values: Mapping[str, object] = MappingProxyType({})
+    values: Mapping[str, Any] = MappingProxyType({})
 
 
-def fix(key: str, *values: Any) -> tuple[tuple[str, Any], ...]:
+def fix(key: str, *values: Any) -> Fixes:
     """Return one alternative of `Problem.fixes` for each value of a key; None is not a value."""
     return tuple((key, value) for value in values if value is not None)
 

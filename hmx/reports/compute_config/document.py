@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from hmx.config.fields import FIELDS
+from hmx.config.problem import Fixes, Problem
 from hmx.errors import counted
 from hmx.render.blocks import Block, Cell, Column, Document, Heading, Paragraph, Row, Table, Tone, exact_table
 from hmx.render.quantities import count, data_size, duration
 from hmx.reports.compute_config.derived import Formula, formulas
-from hmx.reports.compute_config.findings import SizesFindings, SizesProblem, SweepFindings, WallClock
+from hmx.reports.compute_config.findings import SizesFindings, SweepFindings, WallClock
 from hmx.reports.compute_config.inputs import INPUT_FIELDS, BatchInputs, Scalar, TrainerInputs
 from hmx.runs.memory_parts import Memory
 
@@ -71,12 +72,12 @@ def as_option(name: str, value: object) -> str:
     return f"--{name.replace('_', '-')} {value}" if name in INPUT_FIELDS else f"--set {name}={value}"
 
 
-def as_options(fixes: Sequence[Mapping[str, object]]) -> str:
+def as_options(fixes: Fixes, between: str = " or ") -> str:
     """Return alternatives as the user types them."""
-    return " or ".join(as_option(*pair) for fix in fixes for pair in fix.items())
+    return between.join(as_option(*pair) for pair in fixes)
 
 
-def problem_text(problem: SizesProblem) -> str:
+def problem_text(problem: Problem) -> str:
     """Return a problem on one line, with its repairs."""
     ways = as_options(problem.fixes)
     return f"{problem.code}: {problem.message}{f'; try {ways}' if ways else ''}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hmx.config.problem import Fixes, Problem
 from hmx.registry.derive import Derived
 from hmx.reports.compute_config.derived import SizeValue
 from hmx.reports.compute_config.fit import ExactFit
@@ -15,14 +16,12 @@ from hmx.runs.memory_parts import Memory
 SCHEMA = 3
 
 
-@dataclass(frozen=True)
-class SizesProblem:
-    """An error or a warning: stable code, message, numbers of the relation, and alternatives that repair it."""
+def _alternatives(fixes: Fixes) -> list[dict[str, object]]:
+    return [{key: value} for key, value in fixes]
 
-    code: str
-    message: str
-    values: Mapping[str, Scalar]
-    fixes: tuple[Mapping[str, object], ...]
+
+def _problems(found: tuple[Problem, ...]) -> list[dict[str, object]]:
+    return [{"code": p.code, "message": p.message, "values": p.values, "fixes": _alternatives(p.fixes)} for p in found]
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,10 @@ class SizesFindings:
     given: tuple[str, ...] = field(metadata={"json": False})  # inputs set by options
     derived: Mapping[str, SizeValue] | None
     train: Derived | None  # sizes of `hmx train`
-    errors: tuple[SizesProblem, ...]
-    warnings: tuple[SizesProblem, ...]
+    errors: tuple[Problem, ...] = field(metadata={"json": _problems})
+    warnings: tuple[Problem, ...] = field(metadata={"json": _problems})
     codes: Mapping[str, tuple[str, ...]]  # of `errors` and `warnings`, in the same order
-    suggestions: tuple[Mapping[str, object], ...]
+    suggestions: Fixes = field(metadata={"json": _alternatives})
     exact_fit_batch: Mapping[str, ExactFit]
     memory: Memory | None
     gpu_memory_bytes: int | None

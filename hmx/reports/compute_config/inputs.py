@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from hmx.config.coerce import show, typed_number
 from hmx.config.option import opt
-from hmx.config.problem import Problem, fix
+from hmx.config.problem import Fixes, Problem, fix
 from hmx.config.textfile import quoted
 from hmx.errors import nearest
 
@@ -83,11 +83,9 @@ def read_inputs(raw: Mapping[str, object], kind: type[BatchInputs] = BatchInputs
     return problems or kind(**{name: value for name, value in raw.items() if isinstance(value, int)})
 
 
-def violation(
-    code: str, message: str, values: Mapping[str, object], fixes: tuple[tuple[str, object], ...] = ()
-) -> Problem:
+def violation(code: str, message: str, values: Mapping[str, object], fixes: Fixes = ()) -> Problem:
     """Make the problem of a violated rule, with the numbers of the relation and the values that each repair it."""
-    return Problem(code, (), message, fixes, values=values)
+    return Problem(code, (), message, fixes, values={name: json_value(value) for name, value in values.items()})
 
 
 def _unknown(name: str) -> Problem:
@@ -98,7 +96,7 @@ def _unknown(name: str) -> Problem:
 
 def _check(name: str, value: object) -> Problem | None:
     default = DEFAULTS[name]
-    values = {"field": name, "value": json_value(value)}
+    values = {"field": name, "value": value}
     if isinstance(value, bool) or not isinstance(value, int):
         if value is None:
             message = f"{name} has no value and is not detected: give --{name.replace('_', '-')}"

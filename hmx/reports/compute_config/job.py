@@ -10,7 +10,7 @@ from hmx.config import fields
 from hmx.config.coerce import show_all, typed_number
 from hmx.config.divisors import all_divisors
 from hmx.config.fields import values_of
-from hmx.config.problem import Problem, fix
+from hmx.config.problem import Fixes, Problem, fix
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import HmxError, nearest
@@ -74,8 +74,8 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         given=tuple(given),
         derived=derived,
         train=derive(cfg) if cfg and not problems else None,
-        errors=tuple(map(_for_report, problems)),
-        warnings=tuple(map(_for_report, warnings)),
+        errors=tuple(problems),
+        warnings=tuple(warnings),
         codes={"errors": tuple(p.code for p in problems), "warnings": tuple(p.code for p in warnings)},
         suggestions=_suggestions(inputs, problems, trainer is not None),
         exact_fit_batch=exact_fit(inputs) if inputs else {},
@@ -135,13 +135,6 @@ def horizons(gamma: float, gae_lambda: float, sequence: int | None) -> findings.
     )
 
 
-def _for_report(problem: Problem) -> findings.SizesProblem:
-    values = {name: json_value(value) for name, value in problem.values.items()}
-    return findings.SizesProblem(
-        problem.code, problem.message, values, tuple({key: value} for key, value in problem.fixes)
-    )
-
-
 def _warnings(inputs: BatchInputs, source: SizesSource, cfg: Config | None) -> list[Problem]:
     cautions = batch_warnings(inputs)
     if source.trainer is None:
@@ -149,13 +142,11 @@ def _warnings(inputs: BatchInputs, source: SizesSource, cfg: Config | None) -> l
     return [p for p in cautions if p.code not in _NOT_FOR_TRAINERS] + (config_warnings(cfg) if cfg else [])
 
 
-def _suggestions(
-    inputs: BatchInputs | None, problems: Sequence[Problem], trained: bool
-) -> tuple[dict[str, object], ...]:
+def _suggestions(inputs: BatchInputs | None, problems: Sequence[Problem], trained: bool) -> Fixes:
     """Return the repairs worth listing; those for `hmx train` in the order of its problems."""
     if trained:
-        return tuple({key: value} for key, value in dict.fromkeys(fix for p in problems for fix in p.fixes))
-    return tuple({field: value} for field, value in suggestions(inputs)) if inputs and problems else ()
+        return tuple(dict.fromkeys(fix for p in problems for fix in p.fixes))
+    return tuple(suggestions(inputs)) if inputs and problems else ()
 
 
 def _memory(
@@ -270,12 +261,12 @@ def _problems(cfg: Config) -> list[Problem]:
     return [_translated("E", values, problem) for problem in known_problems(cfg)]
 
 
-def _fixes(broken: list[Problem], inputs: BatchInputs, source: SizesSource) -> tuple[tuple[str, object], ...]:
+def _fixes(broken: list[Problem], inputs: BatchInputs, source: SizesSource) -> Fixes:
     """Return those repairs that fit exactly and that `hmx train` accepts too."""
     tried = [pair for problem in broken for pair in problem.fixes]
 
-    def runs(field: str, value: object) -> bool:
-        changed = replace(inputs, **{field: value})  # type: ignore[arg-type]  # fixes of sizes are whole numbers
+    def runs(field: str, value: int) -> bool:
+        changed = replace(inputs, **{field: value})
         if not is_exact(changed):
             return False
         return not any(SIZE_KEYS.intersection(p.values) for p in _problems(source.trained(changed)))
