@@ -26,13 +26,8 @@ default: files of earlier schemas without either key have the rules of the origi
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
 """Key of an earlier schema -> its current key, and the current value for each of its values."""
 
-_LAST = "0.1.0 of 2026-11-27"
-_REMOVED: dict[str, tuple[object, str]] = {
-    "gumbel.teacher": ("search", _LAST),
-    "score.kind": ("rollouts", _LAST),
-    "ppo.auto_scale": (False, _LAST),
-}
-"""Key of earlier versions -> the value that hmx always has now, and the last version that read it."""
+_REMOVED: dict[str, object] = {"gumbel.teacher": "search", "score.kind": "rollouts", "ppo.auto_scale": False}
+"""Key of earlier versions -> the value that hmx always has now."""
 
 
 class Parsed(NamedTuple):
@@ -112,12 +107,9 @@ def resolve(
         origin = (origins or {}).get(key, "")
         field = FIELDS.get(key)
         if key in _REMOVED and not text:
-            kept, version = _REMOVED[key]
-            if value != kept:
+            if value != _REMOVED[key]:
                 place = f" ({origin})" if origin else ""
-                words = (
-                    f"{key} = {quoted(show(value))}{place} is ignored: hmx {version} was the last version that read it"
-                )
+                words = f"{key} = {quoted(show(value))}{place} is ignored: {_removed(key)}"
                 warnings.warn(words, Unavailable, stacklevel=2)
             continue
         if field is None and is_own(key):  # checked by `hmx.registry.own_options`, once the user's code may run
@@ -143,6 +135,10 @@ def resolve(
     return values, problems
 
 
+def _removed(key: str) -> str:
+    return f"the key was removed; it is always {show(_REMOVED[key])} now"
+
+
 def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
     """Return the problem with a key that the schema does not have; its fix is the nearest key that exists."""
     if key in _REPLACED:
@@ -150,7 +146,7 @@ def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
         works = fitting(FIELDS[new], values.get(value.lower(), ""))
         return Problem(UNKNOWN, (key,), f"{new} has replaced it", fix(new, works), value, origin)
     if key in _REMOVED:
-        return Problem(UNKNOWN, (key,), f"hmx {_REMOVED[key][1]} was the last version that read it", (), value, origin)
+        return Problem(UNKNOWN, (key,), _removed(key), (), value, origin)
     near = nearest(key, FIELDS)
     section, dot, _ = key.partition(".")
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"

@@ -69,7 +69,7 @@ def coerce(field: Field, value: Any, text: bool = False) -> Any:
     result = _fit(field, value)
     if field.choices and result not in field.choices:
         if result in field.gone:
-            raise BadValue(f"hmx {field.gone[result]} was the last version that had it", field.default)
+            raise BadValue("the value was removed", field.default)
         near = nearest(str(result), [str(c) for c in field.choices])
         listed = ", ".join(str(c) for c in field.choices)
         raise BadValue(f"is not one of {listed}", near if near is not None else field.default)

@@ -43,7 +43,7 @@ class Option:
     applies: tuple[AlgorithmName, ...] = ()  # algorithms that read it; empty for all
     envs: tuple[str, ...] = ()  # environments whose entries declare it; empty for all
     shape: ShapeRule = ""  # whether it is part of the shape digest
-    gone: Mapping[str, str] = dataclasses.field(default_factory=dict)  # value that recorded runs have -> last version
+    gone: tuple[str, ...] = ()  # removed values, which recorded runs may have
     fixed: bool = False  # whether a run keeps its first value although no array depends on it
 
 

@@ -421,7 +421,7 @@ class ReplayConfig:
         "td",
         "sampling of transitions: uniform, by TD error, or by the sum of TD error and consequence",
         shape="always",
-        gone={"multiplicative": "0.1.0 of 2026-11-27"},
+        gone=("multiplicative",),
     )
     mu: float = opt(0.5, "share of transitions sampled by consequence if mixing = additive", "share", ge=0, le=1)
     alpha_td: float = opt(0.6, "exponent of the TD error; 0 for uniform sampling", ge=0)

@@ -28,7 +28,6 @@ class Derived(NamedTuple):
     steps_per_chunk: int  # of a full chunk
     num_chunks: int  # the last one may be shorter
     num_checkpoints: int  # written during the run, kept or not
-    all_env_steps: int  # over all seeds
 
 
 def derive(cfg: Config) -> Derived:
@@ -55,7 +54,6 @@ def derive(cfg: Config) -> Derived:
         steps_per_chunk=per_chunk * batch,
         num_chunks=chunks,
         num_checkpoints=_ceil_div(chunks, cfg.run.checkpoint_every),
-        all_env_steps=updates * batch * cfg.run.num_seeds,
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 
+from hmx.config.coerce import show
+from hmx.config.fields import FIELDS
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.records.plain import JsonValue, plain_object
 from hmx.registry.environments import EXTRAS, clashes, features_of, find_source, names_in, stored_sizes
@@ -32,7 +34,7 @@ class EnvironmentRow:
     action_names: tuple[str, ...] = ()
     reward_terms: tuple[str, ...] = ()
     max_steps: int | None = None
-    options: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # its own, `env.my.NAME`
+    options: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # `env.NAME` of its entry, `env.my.NAME`
     renders: bool | None = None
 
 
@@ -77,7 +79,7 @@ def build_environment(cfg: EnvConfig) -> EnvironmentRow:
         action_names=spec.action_names,
         reward_terms=spec.reward_terms,
         max_steps=spec.max_steps,
-        options=dict(done.my),
+        options={**{name: getattr(done, name) for name in _declared(cfg.id)}, **dict(done.my)},
         renders=spec.render is not None or "board" in features_of(cfg),
     )
 
@@ -103,7 +105,7 @@ def document(rows: list[EnvironmentRow]) -> Document:
             ("actions", ", ".join(row.action_names) or f"{row.action_dim} numbers in [-1, 1]"),
             ("reward terms", ", ".join(row.reward_terms)),
             ("step limit", f"{row.max_steps:,} steps" if row.max_steps else "none"),
-            ("options", ", ".join(f"env.my.{name}={value}" for name, value in row.options.items()) or "none"),
+            ("options", ", ".join(_option(row.id, *pair) for pair in row.options.items()) or "none"),
             ("hmx watch", "shows its picture" if row.renders else "shows its observation: it has no render"),
         ]
         blocks.append(facts(tuple(pairs)))
@@ -114,6 +116,15 @@ def document(rows: list[EnvironmentRow]) -> Document:
         )
         blocks.append(Paragraph(words, "faint"))
     return Document("", tuple(blocks))
+
+
+def _declared(env_id: str) -> list[str]:
+    """Return the names of the options in `[env]` that the entry of an environment declares."""
+    return [field.name for field in FIELDS.values() if field.section == "env" and env_id in field.envs]
+
+
+def _option(env_id: str, name: str, value: JsonValue) -> str:
+    return f"env.{'' if name in _declared(env_id) else 'my.'}{name}={show(value)}"
 
 
 def _actions(row: EnvironmentRow) -> str:

@@ -27,6 +27,19 @@ def test_envs_lists_built_in_extra_and_registered_environments(hmx, monkeypatch)
     assert "gymnax/NAME" in shown and "hmx new-env NAME" in shown
 
 
+@pytest.mark.parametrize(
+    ("env_id", "sets", "options", "text"),
+    [
+        ("corridor", ("--set", "env.slip=0.3"), {"slip": 0.3}, "env.slip=0.3"),
+        ("cartpole", (), {}, "none"),
+    ],
+)
+def test_envs_shows_the_options_that_the_entry_of_an_environment_declares(hmx, env_id, sets, options, text):
+    row = json.loads(hmx("envs", env_id, *sets, "--json").stdout)["environments"][0]
+    assert row["options"] == options
+    assert f"options {text}" in " ".join(hmx("envs", env_id, *sets).stdout.split())
+
+
 def test_new_env_writes_a_working_environment_and_a_passing_test(hmx, tmp_path):
     result = hmx("new-env", "maze")
     assert result.exit_code == 0 and "hmx train --env ./maze.py" in result.stderr

@@ -44,7 +44,6 @@ def test_sizes_match_a_hand_calculation():
         steps_per_chunk=128,
         num_chunks=3,
         num_checkpoints=2,
-        all_env_steps=1600,
     )
 
 

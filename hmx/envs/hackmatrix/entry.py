@@ -18,7 +18,7 @@ _OPTIONS = {
     "rules": (GameRules, opt(
         "designed",
         "rules of HackMatrix: as in the original game, or as designed, without its UNDO bug (docs/adr/0003-rules.md)",
-        gone={"closed": "0.1.0"},
+        gone=("closed",),
     )),
 }  # fmt: skip
 
