@@ -60,6 +60,10 @@ class PolicyStats:
         return {key: plain(list(value) if isinstance(value, Interval) else value) for key, value in vars(self).items()}
 
 
+AS_ROWS = {"json": lambda policies: [policy.to_json() for policy in policies]}
+"""Metadata of a field of `PolicyStats`."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EvaluateResult(JsonResult, ShortRepr):
     """The result of `hmx evaluate`."""
@@ -70,16 +74,11 @@ class EvaluateResult(JsonResult, ShortRepr):
     env_steps: int | None
     episodes: int
     seed: int
-    policies: tuple[PolicyStats, ...]
+    policies: tuple[PolicyStats, ...] = field(metadata=AS_ROWS)
     search: int | None = None  # simulations per decision of the policy `search`
     changes: dict[str, object] = field(default_factory=dict)  # dotted key -> value in place of the run's or the default
     trained_with: dict[str, float] = field(default_factory=dict)  # key -> reward weight, where returns count another
     warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        policies: list[JsonValue] = [policy.to_json() for policy in self.policies]
-        return super().to_json() | {"policies": policies}
 
 
 def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> None:

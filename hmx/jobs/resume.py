@@ -29,7 +29,7 @@ from hmx.records.lock import holding as lock_of
 from hmx.records.meta import Meta
 from hmx.records.own_environment import environment_facts, keep_environment
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
-from hmx.records.plain import JsonResult, JsonValue, plain
+from hmx.records.plain import JsonResult
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs import reference as references
@@ -58,13 +58,9 @@ class ResumePlan(JsonResult):
     env_steps: int  # per seed, at the checkpoint
     total_env_steps: int  # per seed, at the end
     changes: dict[str, tuple[object, object]]  # dotted key -> (old, new)
-    config: Config
+    config: Config = dataclasses.field(metadata={"json": codec.to_dict})
     device: str
     warnings: tuple[str, ...]
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        return {**super().to_json(), "config": plain(codec.to_dict(self.config))}
 
 
 class Continued(NamedTuple):

@@ -17,7 +17,7 @@ from hmx.config.schema import Config, RunConfig
 from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
 from hmx.jobs.evaluate import make_player
-from hmx.jobs.evaluation import RANDOM, PolicyStats, write_evaluation
+from hmx.jobs.evaluation import AS_ROWS, RANDOM, PolicyStats, write_evaluation
 from hmx.jobs.grad_training import make_reports
 from hmx.jobs.saved_buffer import places, save_buffers
 from hmx.jobs.worker import check_same_config, run_worker, start_workers
@@ -29,7 +29,7 @@ from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.own_environment import environment_facts, keep_environment
 from hmx.records.paths import EVALUATION, RunPaths
-from hmx.records.plain import JsonValue, ShortRepr, plain_object
+from hmx.records.plain import JsonResult, ShortRepr
 from hmx.registry.algorithms import Aspect
 from hmx.registry.check import warnings as warnings_of
 from hmx.registry.derive import Derived
@@ -52,11 +52,9 @@ from hmx.runs.warm_start import Learned, read_learned, read_reference, start_fro
 from hmx.simulators.journal import SavedEpisodes
 from hmx.simulators.pool import SimulatorFailed
 
-SCHEMA = 1
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class TrainResult(ShortRepr):
+class TrainResult(JsonResult, ShortRepr):
     """How a run, or its resumption, ended."""
 
     run: Path
@@ -70,22 +68,17 @@ class TrainResult(ShortRepr):
     num_seeds: int
     seconds: float  # of this process inside compiled chunks, compilation excluded
     steps_per_sec: float  # of this process, over all seeds; 0 if it did no update
-    evaluation: tuple[PolicyStats, ...]
+    evaluation: tuple[PolicyStats, ...] = dataclasses.field(metadata=AS_ROWS)
     warnings: tuple[str, ...]
     resume_command: str
     device: str
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        evaluation: list[JsonValue] = [row.to_json() for row in self.evaluation]
-        return {"schema": SCHEMA, **plain_object(self), "evaluation": evaluation}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(JsonResult):
     """The plan of a run: nothing has been computed or written."""
 
-    config: Config
+    config: Config = dataclasses.field(metadata={"json": codec.to_dict})
     origins: dict[str, str]
     sizes: Derived
     run: Path
@@ -98,10 +91,6 @@ class Plan:
     replay_ratio: float | None  # how often a transition is trained on; None without replay
     warnings: tuple[str, ...]
     meaning: tuple[Aspect, ...]  # what the configuration comes to where implementations of its algorithm differ
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object with stable keys."""
-        return {"schema": SCHEMA, **plain_object(self), **plain_object({"config": codec.to_dict(self.config)})}
 
 
 def train(
