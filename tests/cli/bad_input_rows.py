@@ -28,10 +28,10 @@ NO_ROBOTS = _absent("playground", "mujoco_playground", ["robots that Playground 
 
 
 ROOT: list[Row] = [
-    (["trian"], USAGE, ["no such command: trian", "did you mean hmx train?"]),
+    (["trian"], USAGE, ["error: no such command: trian\n\n", "hint: did you mean hmx train?"]),
     (["TRAIN"], USAGE, ["no such command: TRAIN", "did you mean hmx train?"]),
-    (["halp"], USAGE, ["no such command: halp", "hmx --help"]),
-    (["--versoin"], USAGE, ["--versoin", "did you mean --version?"]),
+    (["xyzzy"], USAGE, ["error: no such command: xyzzy\n\n", "hint: hmx --help lists all commands"]),
+    (["--versoin"], USAGE, ["error: no such option: --versoin\n\n", "hint: did you mean --version?"]),
     (["\x1b[2Jtrain"], USAGE, ["\\x1b[2Jtrain", "hmx --help"]),
 ]
 
@@ -41,9 +41,10 @@ TRAIN = rows(
     "train",
     (["surplus"], USAGE, ["unexpected extra argument", "hmx train --help"]),
     (["--", "--seed"], USAGE, ["unexpected extra argument", "--seed"]),
-    (["--sedd", "1"], USAGE, ["no such option: --sedd", "did you mean --seed?"]),
+    (["--sedd", "1"], USAGE, ["error: no such option: --sedd\n\n", "hint: did you mean --seed?"]),
+    (["--xyzzy"], USAGE, ["error: no such option: --xyzzy\n\n", "hint: hmx train --help lists all options"]),
     (["-x"], USAGE, ["no such option: -x"]),
-    (["--name"], USAGE, ["'--name' requires an argument"]),
+    (["--name"], USAGE, ["option '--name' requires an argument\n\n", "hmx train --help"]),
     (["--json=1"], USAGE, ["'--json' does not take a value"]),
     (["--env", "hackmatirx"], USAGE, ["env.id = hackmatirx (--env)", "--env hackmatrix"]),
     (["--env", ""], USAGE, ["env.id", "no such environment"]),
@@ -197,7 +198,7 @@ TRAIN = rows(
 
 RESUME = rows(
     "resume",
-    ([], USAGE, ["missing argument 'RUN'"]),
+    ([], USAGE, ["missing argument 'RUN'\n\n", "hmx resume --help"]),
     (["a", "b"], USAGE, ["unexpected extra argument"]),
     (["a\0b"], USAGE, ["embedded null"]),
     (["\ud800"], USAGE, ["surrogates"]),
@@ -217,6 +218,8 @@ RESUME = rows(
     (["{run}", "--num-processes", "2"], USAGE, ["--num-processes requires --distributed"]),
     (["{run}", "--distributed", "--devices", "2"], USAGE, ["--devices 2 cannot be combined with --distributed"]),
     (["{run}", SET, "env.num_envs=7"], USAGE, ["env.num_envs: 16 cannot become 7", "hmx train --config"]),
+    (["{run}", SET, "net.hidden=8"], USAGE, ["net.hidden: 32 cannot become 8"]),
+    (["{run}", "--dry-run", SET, "run.keep=0"], USAGE, ["run.keep = 0", "1 or more"]),
     (["{run}", SET, "run.seed=3"], USAGE, ["run.seed: 0 cannot become 3"]),
     (["{run}", "--num-envs", "7", "--lr", "1e-4"], USAGE, ["env.num_envs: 16 cannot become 7", "--init-from"]),
     (["{run}", SET, "x"], USAGE, ["--set x: expected section.key=value"]),
@@ -249,7 +252,7 @@ EVALUATE = rows(
     (["{run}", "--episodes", "-3"], USAGE, ["--episodes -3: must be 1 or more"]),
     (["{run}", "--episodes", "1.5"], USAGE, ["--episodes", "must be a whole number"]),
     (["{run}", "--episodes", "1000000000000"], USAGE, ["1,000,000,000,000 episodes", "--episodes 10000000"]),
-    (["{run}", "--seed", "many"], USAGE, ["--seed", "must be a whole number"]),
+    (["{run}", "--seed", "many"], USAGE, ["--seed many: must be a whole number", "hint: --seed 0"]),
     (["{run}", "--seed", "-1"], USAGE, ["--seed -1: must be from 0 to 2,147,483,647"]),
     (["{run}", "--seed", str(2**70)], USAGE, ["--seed", "must be at most 9,007,199,254,740,991"]),
     (["{run}", "--checkpoint", "x"], USAGE, ["--checkpoint", "must be a whole number"]),
@@ -265,6 +268,7 @@ WATCH = rows(
     (["--random", "--episodes", "0"], USAGE, ["--episodes 0: must be 1 or more"]),
     (["--random", "--delay", "nan"], USAGE, ["--delay nan: must be a number"]),
     (["--random", "--delay", "x"], USAGE, ["--delay", "must be a number"]),
+    (["--delay", "-1"], USAGE, ["--delay -1: ", "hint: --delay 0"]),
     (["--random", "--seed", str(2**31)], USAGE, ["--seed 2147483648: must be from 0 to 2,147,483,647"]),
     (["--random", "--search", "8"], USAGE, ["cannot search: random play", "hmx watch RUN --search 32"]),
     (["--random", "--scenario", "gone.json"], ARTEFACT, ["cannot read gone.json: no such file"]),
@@ -327,13 +331,29 @@ COMPUTE_CONFIG = rows(
     (["--sweep", "foo=1"], USAGE, ["cannot sweep foo: no such input", "num_agents"]),
     (["--sweep", "num_agents="], USAGE, ["no values"]),
     (["--config", "missing.toml"], USAGE, ["no such configuration file: missing.toml"]),
-    (["--preset", "metta", "--num-envs", "64"], USAGE, ["cannot combine --num-envs of hmx train", "--num-agents"]),
+    (["--preset", "metta", "--num-envs", "64"], USAGE, ["cannot combine --num-envs of hmx train with", "--num-agents"]),
     (["--num-envs", "0"], USAGE, ["env.num_envs = 0", "--set env.num_envs=512"]),
     (["--preset", "nope"], USAGE, ["there is no preset nope"]),
+    (["--num-agents", "24", "--num-envs", "64"], USAGE, ["--num-agents, of the Metta", "--num-envs, of hmx train"]),
+    (["--sweep", "num_agents=3", SET, "algo.gamma=0.9"], USAGE, ["--num-agents, of", "--set algo.gamma=0.9, of"]),
+    (["nowhere", "--config", "x.toml"], USAGE, ["cannot combine a run with --config"]),
+    (["nowhere", "--preset", "tiny"], USAGE, ["cannot combine a run with --preset"]),
+    (["--sweep", "num_agents=3", "--num-agents", "4"], USAGE, ["also given"]),
+    (["--sps", "fast"], USAGE, ["--sps fast", "above 0"]),
+    (["--sps", "1,,2"], USAGE, ["--sps", "above 0"]),
+    (["--sps", "nan"], USAGE, ["--sps nan"]),
+    (["--gpu-mem", "80"], USAGE, ["80GB or 80GiB"]),
+    (["--gpu-mem", "0GB"], USAGE, ["with its unit"]),
+    (["--parameters", "0"], USAGE, ["--parameters 0", "1 or more"]),
+    (["--parameters", "5", "--preset", "tiny"], USAGE, ["the network of this configuration is known"]),
+    (["--sweep", "num_agents=1", "--full"], USAGE, ["cannot combine --sweep with --full"]),
+    (["--csv", "-", "--json"], USAGE, ["cannot print --json and --csv -"]),
+    (["--forward-target", "5", "--forward-pass-minibatch-target-size", "6"], USAGE, ["the same input"]),
 )
 
 RUNS = rows(
     "runs",
+    (["verify", "{run}", "--jsn"], USAGE, ["did you mean --json?"]),
     (["lst"], USAGE, ["no such command: lst", "did you mean hmx runs list?"]),
     (["list", "x"], USAGE, ["unexpected extra argument"]),
     (["list", "--jsno"], USAGE, ["no such option: --jsno", "did you mean --json?"]),
@@ -377,6 +397,9 @@ DOCTOR = rows(
     ([], USAGE, ["missing argument 'RUN'"]),
     (["nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["{run}", "--fail-on", "xx"], USAGE, ["cannot fail on xx: no such rule", "entropy-collapsed"]),
+    (["{run}", "--fail-on", "first-ratios"], USAGE, ["no such rule", "did you mean first-ratio?"]),
+    (["{run}", "--fail-on", ""], USAGE, ["no such rule", "the rules are constant-rewards"]),
+    (["{run}", "--csv", "-", "--json"], USAGE, ["cannot print --json and --csv -"]),
 )
 
 BOARD = rows(

@@ -93,11 +93,14 @@ def test_unwritable_folder_is_refused(hmx, tmp_path):
     assert (tmp_path / "runs").read_text() == "a file where the folder should be"
 
 
-@pytest.mark.parametrize("command", ["resume", "evaluate", "watch"])
+@pytest.mark.parametrize(
+    "command", ["resume", "evaluate", "watch", "doctor", "grad-report", "runs verify", "runs sync"]
+)
 def test_missing_run_is_refused(hmx, tmp_path, trained, command):
-    refused(hmx(command, "corridro"), ExitCode.ARTEFACT, "corridro")
+    words = [*command.split(), "corridro"]
+    refused(hmx(*words), ExitCode.ARTEFACT, "there is no run corridro")
     shutil.copytree(trained, tmp_path / "runs")
-    refused(hmx(command, "corridro"), ExitCode.ARTEFACT, "did you mean corridor?")
+    refused(hmx(*words), ExitCode.ARTEFACT, "did you mean corridor?")
 
 
 def test_run_without_checkpoints_is_refused(hmx, tmp_path, trained):

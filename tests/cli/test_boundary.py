@@ -138,31 +138,6 @@ def test_closed_pipe_is_quiet(hmx, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "message", "hint"),
-    [
-        (("trian",), "no such command: trian", "did you mean hmx train?"),
-        (("xyzzy",), "no such command: xyzzy", "hmx --help lists all commands"),
-        (("train", "--sedd", "1"), "no such option: --sedd", "did you mean --seed?"),
-        (("train", "--xyzzy"), "no such option: --xyzzy", "hmx train --help lists all options"),
-        (("--versoin",), "no such option: --versoin", "did you mean --version?"),
-        (("resume",), "missing argument 'RUN'", "hmx resume --help"),
-        (("evaluate", "x", "--seed", "many"), "--seed many: must be a whole number", "--seed 0"),
-        (("watch", "--delay", "-1"), "--delay -1: ", "--delay 0"),
-        (("train", "surplus"), "unexpected extra argument", "hmx train --help"),
-        (("train", "--name"), "option '--name' requires an argument", "hmx train --help"),
-    ],
-)
-def test_wrong_arguments_are_reported_with_a_hint(hmx, words, message, hint):
-    result = hmx(*words)
-    assert result.exit_code == ExitCode.USAGE
-    error, _, rest = result.stderr.partition("\n\n")
-    assert message in error.lower() if message.islower() else message in error
-    assert error.startswith("error: ") and "\n" not in error
-    assert rest.startswith("hint: ") and hint in rest
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize(
     ("words", "hint"),
     [
         ("train --lr -1", "hint: --lr 0.0005\n"),

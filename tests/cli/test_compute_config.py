@@ -5,8 +5,6 @@ import gzip
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ GOLDEN = Path(__file__).parent / "golden"
 FILE = Path(__file__).parents[1] / "reports" / "compute_config" / "batch_cases.json.gz"
 CASES = json.loads(gzip.decompress(FILE.read_bytes()))["cases"]
 METTA = ("--preset", "metta")
-HEAVY = {"jax", "jaxlib", "flax", "optax", "orbax", "wandb", "numpy"}
 FORMS = [
     ([*METTA, "--num-agents", "24"], "compute-config-24.txt", "80"),
     ([*METTA, "--num-agents", "24", "--explain", "--sps", "20000,190000"], "compute-config-explain.txt", "100"),
@@ -225,33 +222,6 @@ def test_marked_values_are_printed_when_sizes_are_refused(hmx, tmp_path):
     assert gamma == {"algo.gamma": "E_RANGE"}
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "parts"),
-    [
-        (["--num-agents", "24", "--num-envs", "64"], 2, ["--num-agents, of the Metta", "--num-envs, of hmx train"]),
-        (["--sweep", "num_agents=3", "--set", "algo.gamma=0.9"], 2, ["--num-agents, of", "--set algo.gamma=0.9, of"]),
-        (["--preset", "metta", "--num-envs", "64"], 2, ["--num-envs of hmx train with preset metta"]),
-        (["nowhere", "--config", "x.toml"], 2, ["cannot combine a run with --config"]),
-        (["nowhere", "--preset", "tiny"], 2, ["cannot combine a run with --preset"]),
-        (["--sweep", "num_agents=3", "--num-agents", "4"], 2, ["also given"]),
-        (["--sps", "fast"], 2, ["--sps fast", "above 0"]),
-        (["--sps", "1,,2"], 2, ["--sps", "above 0"]),
-        (["--sps", "nan"], 2, ["--sps nan"]),
-        (["--gpu-mem", "80"], 2, ["80GB or 80GiB"]),
-        (["--gpu-mem", "0GB"], 2, ["with its unit"]),
-        (["--parameters", "0"], 2, ["--parameters 0", "1 or more"]),
-        (["--parameters", "5", "--preset", "tiny"], 2, ["the network of this configuration is known"]),
-        (["--sweep", "num_agents=1", "--full"], 2, ["cannot combine --sweep with --full"]),
-        (["--csv", "-", "--json"], 2, ["cannot print --json and --csv -"]),
-        (["--forward-target", "5", "--forward-pass-minibatch-target-size", "6"], 2, ["the same input"]),
-    ],
-)  # fmt: skip
-def test_impossible_requests_are_refused(hmx, tmp_path, words, code, parts):
-    result = hmx("compute-config", *words)
-    refused(result, code, *parts)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_forward_target_has_a_short_name(hmx):
     words = ["compute-config", *METTA, "--json"]
     for name in ("--forward-target", "--forward-pass-minibatch-target-size"):
@@ -279,28 +249,6 @@ def test_sources_are_a_run_a_file_or_a_preset(hmx, tmp_path, trained):
     assert sizes["input"]["num_agents"] == 24 and sizes["source"] == "sizes.toml"
     note = hmx("compute-config", "--preset", "metta").stdout
     assert "hmx train --preset metta has the same hyperparameters" in " ".join(note.split())
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [*METTA, "--num-agents", "24", "--sps", "1e5", "--gpu-mem", "1MB"],
-        ["--preset", "quick", "--batch-size", "777", "--json"],
-        [*METTA, "--sweep", "bptt_horizon=1,64,63"],
-    ],
-)
-def test_no_heavy_package_is_loaded(loaded, words):
-    names = loaded("compute-config", *words)
-    assert "hmx" in names and "typer" in names
-    assert not names & HEAVY
-
-
-def test_a_closed_pipe_ends_quietly(environ, tmp_path):
-    reader = "import sys; sys.stdin.close()"
-    command = f'"{sys.executable}" -m hmx compute-config --preset metta --sweep num_agents=1,2'
-    line = f'{command} | "{sys.executable}" -c "{reader}"'
-    done = subprocess.run(["bash", "-c", line], env=environ(), cwd=tmp_path, capture_output=True, text=True)
-    assert done.stderr == ""
 
 
 def test_colour_is_used_only_in_terminals_that_support_it(shell):

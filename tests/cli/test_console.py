@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from hmx.config.schema import Config
-from hmx.console.panel import ConsoleSink, JsonSink, clock, short
+from hmx.console.panel import ConsoleSink, JsonSink
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
 from hmx.render.terminal import print_document
@@ -215,18 +215,6 @@ def test_closed_pipe_stops_the_run_cleanly(monkeypatch):
     lines.record(record(1))
     lines.record(record(2))
     assert raised == [signal.SIGTERM] and lines.broken
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3725, "1:02:05")])
-def test_clock_shows_hours_minutes_and_seconds(seconds, text):
-    assert clock(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0"), (950, "950"), (12_500, "12.5k"), (4e6, "4.00M"), (123e6, "123M"), (2.5e9, "2.50G")]
-)
-def test_short_numbers_have_suffixes(count, text):
-    assert short(count) == text
 
 
 def test_wins_are_counted_without_stages():

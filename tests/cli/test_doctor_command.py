@@ -60,19 +60,5 @@ def test_run_without_metrics_is_reported(hmx, metrics):
     assert done.exit_code == 0 and "The run has no metrics yet." in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "texts"),
-    [
-        (["corridor", "--fail-on", "first-ratios"], 2, ["no such rule", "did you mean first-ratio?"]),
-        (["corridor", "--fail-on", ""], 2, ["no such rule", "the rules are constant-rewards"]),
-        (["corridors"], 3, ["there is no run corridors", "did you mean corridor?"]),
-        (["corridor", "--csv", "-", "--json"], 2, ["cannot print --json and --csv -"]),
-    ],
-)
-def test_bad_input_has_a_clear_error(hmx, metrics, words, code, texts):
-    done = hmx("doctor", *words)
-    assert done.exit_code == code and all(text in done.stderr for text in texts)
-
-
 def test_doctor_does_not_import_jax(loaded, metrics):
     assert "jax" not in loaded("doctor", "corridor")

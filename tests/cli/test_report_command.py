@@ -161,16 +161,7 @@ def test_other_reports_of_another_form_are_named_in_a_warning(hmx, run, content)
     assert result.exit_code == 0 and "cannot read gradients.json" in words and "cannot read scores/report.json" in words
 
 
-def test_bad_requests_are_refused_before_anything_is_written(hmx, run, tmp_path):
-    assert hmx("report", "none").exit_code == ExitCode.ARTEFACT
-    refused = {
-        ("one", "--html", "page.pdf"): ".html",
-        ("one", "one"): "twice",
-        ("one", "--episodes", "-1"): "--episodes",
-    }
-    for words, why in refused.items():
-        result = hmx("report", *words)
-        assert result.exit_code == ExitCode.USAGE and why in result.stderr, words
+def test_an_existing_page_is_replaced_only_with_force(hmx, run, tmp_path):
     (tmp_path / "page.html").write_text("mine")
     result = hmx("report", "one", "--html", "page.html")
     assert result.exit_code == ExitCode.USAGE and "page.html already exists" in result.stderr

@@ -27,10 +27,8 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 
 HOLD = """
 import sys
-from hmx.reports.summaries import synchronisation
 from hmx.records.paths import RunPaths
 from hmx.records.lock import RunLock
-from hmx.reports.summaries import synchronisation
 with RunLock(RunPaths(sys.argv[1], "corridor")):
     print("held", flush=True)
     sys.stdin.readline()
@@ -129,27 +127,6 @@ def test_row_is_printed_as_text_not_markup() -> None:
     assert "[red]r" in shown.getvalue()
     assert "\\x1b[2J[bold]p" in shown.getvalue()
     assert "\\x07[u]" in shown.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("runs",), 2, "Usage: hmx runs"),
-        (("runs", "lst"), 2, "did you mean hmx runs list?"),
-        (("runs", "verify"), 2, "missing argument"),
-        (("runs", "verify", "coridor"), 3, "did you mean corridor?"),
-        (("runs", "verify", "corridor", "--jsn"), 2, "did you mean --json?"),
-        (("runs", "sync", "coridor"), 3, "did you mean corridor?"),
-        (("resume", "corridor", "--set", "nothing"), 2, "expected section.key=value"),
-        (("resume", "corridor", "--set", "net.hidden=8"), 2, "net.hidden: 4 cannot become 8"),
-        (("resume", "corridor", "--dry-run", "--set", "run.keep=0"), 2, "run.keep"),
-    ],
-)
-def test_mistakes_are_refused(words: tuple[str, ...], code: int, said: str, hmx: Any, run: Path) -> None:
-    result = hmx(*words)
-    assert result.exit_code == code
-    assert said in result.stderr + result.stdout
-    assert "Traceback" not in result.stderr
 
 
 def test_dry_run_of_resume_changes_nothing(hmx: Any, run: Path) -> None:
