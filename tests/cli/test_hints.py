@@ -133,6 +133,7 @@ def test_a_hint_works_when_it_is_followed(line, template, tmp_path, monkeypatch)
         assert done.exit_code == 0 or not installed, (refusal.stderr, ways[number], done.stderr)
 
 
+@pytest.mark.usefixtures("quick_plans")
 @pytest.mark.parametrize(
     ("section", "written", "right"),
     [

@@ -355,13 +355,6 @@ class Ask:
     crn: bool = opt(True, "common random numbers", flag="--common")
 
 
-def test_request_is_read_from_typed_options():
-    assert read_request(Ask, {}) == Ask()
-    typed = {"--rollouts": "1e1", "--horizon": "20", "--gamma": "0.5", "--metric": "tv", "--common": False}
-    assert read_request(Ask, typed) == Ask(rollouts=10, horizon=20, gamma=0.5, metric="tv", crn=False)
-    assert read_request(Ask, {"--horizon": "auto", "--rollouts": None}) == Ask()
-
-
 def test_all_problems_of_a_request_are_named_with_options_that_work():
     with pytest.raises(HmxError) as caught:
         read_request(Ask, {"--rollouts": "0", "--horizon": "long", "--metric": "w2", "--gamma": "2"})

@@ -14,7 +14,7 @@ import pytest
 from new_runs import train
 
 from hmx.config import fields
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.schema import Config, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import grad_training
 from hmx.jobs.changed import changed
@@ -39,24 +39,14 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 
 def config(root: Path, **run: Any) -> Config:
     """Two agents, six updates in chunks of two; 5 is the end of no chunk."""
-    return Config(
-        run=RunConfig(
-            name="r",
-            root=str(root),
-            seed=3,
-            num_seeds=2,
-            total_steps=6 * 32,
-            updates_per_chunk=2,
-            eval_episodes=0,
-            checkpoint_every=1,
-            grad_report_groups=4,
-            **run,
-        ),
-        env=EnvConfig(id="corridor", num_envs=4, max_steps=20),
-        net=NetConfig(kind="mlp", hidden=(8,)),
-        algo=AlgoConfig(num_steps=8),
-        ppo=PpoConfig(update_epochs=1, num_minibatches=2, ent_schedule="linear", ent_end=0.0),
-    )
+    changes = {
+        "run.name": "r", "run.root": str(root), "run.seed": 3, "run.num_seeds": 2, "run.total_steps": 6 * 32,
+        "run.updates_per_chunk": 2, "run.eval_episodes": 0, "run.checkpoint_every": 1, "run.grad_report_groups": 4,
+        "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 20, "net.kind": "mlp", "net.hidden": (8,),
+        "algo.num_steps": 8, "ppo.update_epochs": 1, "ppo.num_minibatches": 2, "ppo.ent_schedule": "linear",
+        "ppo.ent_end": 0.0,
+    }  # fmt: skip
+    return fields.replace(Config(), changes | {f"run.{name}": value for name, value in run.items()})
 
 
 @pytest.fixture(scope="module")

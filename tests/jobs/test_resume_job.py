@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -208,33 +207,18 @@ def test_resume_refuses_changes_that_the_state_depends_on(make_config: MakeConfi
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("net.hidden", (16,), "net.hidden: 8 became 16"),
-        ("algo.gamma", 0.91, "algo.gamma: 0.99 became 0.91"),
-    ],
-)
-def test_manually_edited_file_is_detected(key: str, value: Any, words: str, make_config: MakeConfig) -> None:
+def test_manually_edited_file_is_detected(make_config: MakeConfig) -> None:
     run = train(make_config(2)).run
     cfg = load(file=run, environ={}).config
-    (run / "run.toml").write_text(to_toml(fields.replace(cfg, {key: value, "run.total_steps": 640})))
+    (run / "run.toml").write_text(to_toml(fields.replace(cfg, {"net.hidden": (16,), "run.total_steps": 640})))
     with pytest.raises(HmxError, match="has changed") as caught:
         resume(run)
     assert caught.value.exit_code == ExitCode.ARTEFACT
-    assert words in caught.value.message
+    assert "net.hidden: 8 became 16" in caught.value.message
     assert "run.total_steps: 64 became 640" in caught.value.message
     put_back = caught.value.hint.partition("checkpoint 2: ")[2].partition(";")[0]
     subprocess.run(["sh", "-c", put_back], check=True)
     assert resumes.plan(run, changes={"run.total_steps": 640}).update == 2
-
-
-def test_unknown_keys_and_values_are_named(make_config: MakeConfig) -> None:
-    run = train(make_config(1)).run
-    with pytest.raises(HmxError, match=r"did you mean run\.total_steps"):
-        resume(run, changes={"run.total_step": 5})
-    with pytest.raises(HmxError, match=r"run\.keep"):
-        resume(run, changes={"run.keep": 0})
 
 
 def test_resume_writes_to_new_sinks(make_config: MakeConfig, watcher: Any) -> None:
@@ -244,15 +228,6 @@ def test_resume_writes_to_new_sinks(make_config: MakeConfig, watcher: Any) -> No
     assert [r["update"] for r in sink.records] == [3, 4]
     assert sink.info.first_update == 2
     assert sink.info.created == metas.read(run / "meta.json").created
-
-
-def test_dry_run_writes_nothing(make_config: MakeConfig) -> None:
-    run = train(make_config(2)).run
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    planned = resumes.plan(run, changes={"run.total_steps": 256})
-    assert (planned.update, planned.total_updates, planned.env_steps) == (2, 8, 64)
-    assert json.loads(json.dumps(planned.to_json()))["changes"] == {"run.total_steps": [64, 256]}
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
 def test_the_newest_and_the_best_checkpoint_are_kept(make_config: MakeConfig, lines: Any) -> None:

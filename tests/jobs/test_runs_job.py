@@ -145,13 +145,6 @@ def test_thousand_runs_are_listed_without_jax(tmp_path: Path) -> None:
     assert done.stdout == "1000 {100.0} set()\n"
 
 
-def test_first_unknown_run_is_an_error(tmp_path: Path) -> None:
-    make(tmp_path, "corridor")
-    with pytest.raises(HmxError, match=r"there is no run .*coridor") as caught:
-        runs.verify(tmp_path / "coridor")
-    assert caught.value.exit_code == ExitCode.ARTEFACT
-
-
 def test_verification_is_written_as_json(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:
     paths = unpack(2, tmp_path)
     assert runs.verify(paths.folder).to_json() == {

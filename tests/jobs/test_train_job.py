@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -70,31 +71,12 @@ def test_seeds_are_trained_and_evaluated_side_by_side(make_config: MakeConfig, l
     assert [(row.policy, row.seed) for row in result.evaluation] == [("random", None), ("sampled", 5), ("sampled", 6)]
 
 
-def test_existing_run_is_refused_and_replaced_with_force(make_config: MakeConfig, lines: Any) -> None:
-    cfg = make_config(1)
-    run = train(cfg).run
-    before = (run / "metrics.jsonl").read_text()
-    with pytest.raises(HmxError, match="already") as caught:
-        train(cfg)
-    assert caught.value.exit_code == ExitCode.USAGE
-    assert "hmx resume" in caught.value.hint
-    assert (run / "metrics.jsonl").read_text() == before
-    train(make_config(2), force=True)
-    assert len(lines(run)) == 2
-
-
 def test_invalid_configuration_creates_no_folder(make_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(HmxError, match="2 problems") as caught:
         train(make_config(1, ppo__num_minibatches=5, env__id="corridr"))
     assert caught.value.exit_code == ExitCode.USAGE
     assert "ppo.num_minibatches" in caught.value.message
     assert list(tmp_path.iterdir()) == []
-
-
-def test_missing_permission_is_one_clear_error(make_config: MakeConfig, tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("a file where the folder should be")
-    with pytest.raises(HmxError, match="cannot write the run folder"):
-        train(make_config(1))
 
 
 def test_unnamed_runs_are_numbered(make_config: MakeConfig) -> None:
@@ -123,30 +105,6 @@ def test_failed_sink_causes_a_warning(make_config: MakeConfig, watcher: Any, mon
     assert "the watcher failed and gets no more records: gone" in result.warnings
 
 
-def test_metrics_that_cannot_be_written_end_the_run_after_a_checkpoint(
-    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, watcher: Any
-) -> None:
-    from hmx.records.jsonl import MetricsWriter
-
-    write = MetricsWriter.write
-
-    def fill(self: MetricsWriter, record: Any) -> None:
-        if record["update"] == 3:
-            raise OSError(28, "No space left on device")
-        write(self, record)
-
-    monkeypatch.setattr(MetricsWriter, "write", fill)
-    sink = watcher()
-    cfg = make_config(9)
-    with pytest.raises(HmxError, match=r"cannot write .*metrics\.jsonl") as caught:
-        train(cfg, sinks=[sink])
-    assert caught.value.exit_code == ExitCode.ARTEFACT
-    run = Path(cfg.run.root) / "r"
-    assert [p.name for p in records.complete(run / "checkpoints")] == ["4"]
-    assert metas.read(run / "meta.json").state == "failed"
-    assert sink.closed == ["failed"]
-
-
 def test_dry_run_writes_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
     planned = plan(make_config(5, run__name="", run__num_seeds=2))
     assert planned.sizes.num_updates == 5
@@ -166,13 +124,7 @@ def test_dry_run_reports_the_size_of_the_state(make_config: MakeConfig) -> None:
     (path,) = records.complete(run / "checkpoints")
     sizes = {"float32": 4, "int32": 4, "uint32": 4, "bool": 1, "key<fry>": 8}
     saved = records.read_manifest(path).leaves
-    total = 0
-    for leaf in saved:
-        count = 1
-        for side in leaf.shape:
-            count *= side
-        total += count * sizes[leaf.dtype]
-    assert planned.state_bytes == total
+    assert planned.state_bytes == sum(math.prod(leaf.shape) * sizes[leaf.dtype] for leaf in saved)
     assert plan(cfg).exists
 
 
@@ -203,7 +155,7 @@ SCRIPT = """
 
 @pytest.mark.parametrize(
     ("signum", "times"),
-    [(signal.SIGINT, 1), pytest.param(signal.SIGTERM, 1, marks=pytest.mark.thorough), (signal.SIGINT, 2)],
+    [pytest.param(signal.SIGTERM, 1, marks=pytest.mark.thorough), (signal.SIGINT, 2)],
 )
 def test_signals_stop_a_separate_process(
     signum: signal.Signals, times: int, make_config: MakeConfig, tmp_path: Path, deterministic: Any

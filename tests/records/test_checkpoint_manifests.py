@@ -101,83 +101,57 @@ def test_checkpoints_are_listed_by_number_and_other_files_skipped(tmp_path):
     assert listing(tmp_path / "none") == complete(tmp_path / "8") == []
 
 
-def damage_missing(path):
-    (path / "leaves.json").unlink()
+DATA = "arrays/d/data"
 
 
-def damage_short(path):
-    with (path / "arrays" / "d" / "data").open("r+b") as file:
-        file.truncate(10)
+def elsewhere(path, name=""):
+    """Move a part of a checkpoint away, and leave a link to it."""
+    (path / name).rename(path.parent / "elsewhere")
+    (path / name).symlink_to(path.parent / "elsewhere")
 
 
-def damage_bit(path):
-    with (path / "arrays" / "d" / "data").open("r+b") as file:
-        file.write(b"y")
-
-
-def damage_folder(path):
-    shutil.rmtree(path / "arrays")
-
-
-def damage_manifest(path):
-    (path / "manifest.json").write_text("{")
-
-
-def damage_no_manifest(path):
-    (path / "manifest.json").unlink()
-
-
-def damage_number(path):
-    rewrite(path, update=1)
-
-
-def damage_seal(path):
+def seal(path):
     data = (path / "manifest.json").read_text()
     (path / "manifest.json").write_text(data.replace('"update": 10', '"update": 11'))
 
 
-def damage_link(path):
-    data = path / "arrays" / "d" / "data"
-    data.rename(path.parent / "elsewhere")
-    data.symlink_to(path.parent / "elsewhere")
-
-
-def damage_linked_folder(path):
-    (path / "arrays").rename(path.parent / "elsewhere")
-    (path / "arrays").symlink_to(path.parent / "elsewhere")
-
-
-def damage_other_file(path):
-    (path / "leaves.json").unlink()
-    (path / "leaves.json").mkdir()
-
-
-def damage_whole_link(path):
-    path.rename(path.parent / "elsewhere")
-    path.symlink_to(path.parent / "elsewhere")
+DAMAGES = {
+    "missing": lambda path: (path / "leaves.json").unlink(),
+    "short": lambda path: os.truncate(path / DATA, 10),
+    "bit": lambda path: (path / DATA).write_bytes(b"y" + (path / DATA).read_bytes()[1:]),
+    "folder": lambda path: shutil.rmtree(path / "arrays"),
+    "manifest": lambda path: (path / "manifest.json").write_text("{"),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "number": lambda path: rewrite(path, update=1),
+    "seal": seal,
+    "link": lambda path: elsewhere(path, DATA),
+    "linked folder": lambda path: elsewhere(path, "arrays"),
+    "whole link": elsewhere,
+    "other file": lambda path: ((path / "leaves.json").unlink(), (path / "leaves.json").mkdir()),
+}
 
 
 @pytest.mark.parametrize(
     ("damage", "words", "seen_by_size"),
     [
-        (damage_missing, "leaves.json: no such file or directory", True),
-        (damage_short, "arrays/d/data: 10 bytes instead of 1,002", True),
-        (damage_bit, "arrays/d/data: the content has changed", False),
-        (damage_folder, "arrays/d/data: no such file or directory", True),
-        (damage_manifest, "cannot read", True),
-        (damage_no_manifest, "is incomplete: it has no manifest.json", True),
-        (damage_number, "the manifest is of update 1", True),
-        (damage_seal, "its content has changed", True),
-        (damage_link, "arrays/d/data: data is a link", True),
-        (damage_linked_folder, "arrays/d/data: arrays is a link", True),
-        (damage_whole_link, "a link instead of a folder", True),
-        (damage_other_file, "leaves.json: not a regular file", True),
+        ("missing", "leaves.json: no such file or directory", True),
+        ("short", "arrays/d/data: 10 bytes instead of 1,002", True),
+        ("bit", "arrays/d/data: the content has changed", False),
+        ("folder", "arrays/d/data: no such file or directory", True),
+        ("manifest", "cannot read", True),
+        ("no manifest", "is incomplete: it has no manifest.json", True),
+        ("number", "the manifest is of update 1", True),
+        ("seal", "its content has changed", True),
+        ("link", "arrays/d/data: data is a link", True),
+        ("linked folder", "arrays/d/data: arrays is a link", True),
+        ("whole link", "a link instead of a folder", True),
+        ("other file", "leaves.json: not a regular file", True),
     ],
 )
 def test_damaged_newest_checkpoint_falls_back_to_the_previous_one(tmp_path, damage, words, seen_by_size):
     older, newest = make(tmp_path, 9), make(tmp_path, 10)
     assert newest_intact(tmp_path) == (newest, {})
-    damage(newest)
+    DAMAGES[damage](newest)
     found, broken = newest_intact(tmp_path)
     assert found == older
     assert list(broken) == [newest]
@@ -351,12 +325,12 @@ def test_checkpoints_at_parts_of_the_run_stay_while_the_disk_for_them_lasts(tmp_
 
 
 @pytest.mark.parametrize("victim", [4, 5])
-@pytest.mark.parametrize("damage", [damage_bit, damage_missing, damage_no_manifest, damage_link, damage_whole_link])
+@pytest.mark.parametrize("damage", ["bit", "missing", "no manifest", "link", "whole link"])
 def test_damaged_checkpoints_do_not_count_as_kept(tmp_path, damage, victim):
     for update in (1, 2, 4, 5):
         make(tmp_path, update, score=float(update))
     assert [p.name for p in surplus(tmp_path, Retention(1, 1))] == ["1", "2", "4"], "judged once already"
-    damage(tmp_path / str(victim))
+    DAMAGES[damage](tmp_path / str(victim))
     gone = {p.name for p in surplus(tmp_path, Retention(1, 1))}
     intact = [p.name for p in listing(tmp_path) if not faults(p)]
     assert set(intact) - gone == {"5" if victim == 4 else "4"}
@@ -366,14 +340,14 @@ def test_only_intact_checkpoint_is_never_surplus(tmp_path):
     for update in (1, 2, 3):
         make(tmp_path, update, score=0.0)
     for update in (2, 3):
-        damage_bit(tmp_path / str(update))
+        DAMAGES["bit"](tmp_path / str(update))
     assert surplus(tmp_path, Retention(1, 1)) == []
 
 
 def test_deletion_does_not_follow_links(tmp_path):
     for update in (1, 2, 3):
         make(tmp_path / "c", update)
-    damage_whole_link(tmp_path / "c" / "1")
+    elsewhere(tmp_path / "c" / "1")
     assert [p.name for p in surplus(tmp_path / "c", Retention(1))] == ["2"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hmx.errors import ExitCode, HmxError
 from hmx.records import layout
 from hmx.records.layout import check_own, find_run, list_runs, new_run, planned_name, stem_of
-from hmx.records.paths import CHECKPOINTS, CONFIG, META, METRICS, REPORTS, RunPaths
+from hmx.records.paths import RunPaths
 
 STEM = "hackmatrix-ppo-s0"
 
@@ -241,11 +241,6 @@ def test_listing_skips_folders_that_are_not_runs(home):
     assert list_runs("runs") == ["a", "b"]
     assert list_runs("nowhere") == []
     assert list_runs("runs/file") == []
-
-
-def test_file_names_are_fixed():
-    assert (CONFIG, META, METRICS) == ("run.toml", "meta.json", "metrics.jsonl")
-    assert (CHECKPOINTS, REPORTS) == ("checkpoints", "reports")
 
 
 def test_results_are_not_written_through_a_link_of_the_run(tmp_path: Path) -> None:

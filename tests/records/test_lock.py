@@ -236,14 +236,6 @@ def test_reboot_releases_the_locks_of_a_machine(paths: RunPaths) -> None:
         assert held.note
 
 
-def test_heartbeats_update_the_lock(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "HEARTBEAT", 0.01)
-    with RunLock(paths):
-        os.utime(paths.lock, (1, 1))
-        while paths.lock.stat().st_mtime == 1:
-            time.sleep(0.01)
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"schema": 1}', "\0" * 50, "[" * 9000])
 def test_damaged_lock_without_owner_is_taken_over(paths: RunPaths, text: str) -> None:
     paths.lock.write_text(text)

@@ -129,14 +129,6 @@ def test_resumed_run_does_not_rewrite_its_first_checkpoint(chunk: Chunk, learner
         assert disk.saved == [0]
 
 
-def test_a_failing_optional_sink_is_dropped_with_one_warning(chunk: Chunk, learner: Algorithm) -> None:
-    good, bad = Memory(), Memory(fail_at=2)
-    result, _ = drive(chunk, learner, bad, good, total=9)
-    assert result.updates == 9
-    assert len(good.records) == 9
-    assert good.warnings == ["memory failed and gets no more records: no space left on device"]
-
-
 @pytest.mark.parametrize("full_at", [(), (6,)])
 def test_a_failing_required_sink_ends_the_run_after_a_checkpoint(
     full_at: tuple[int, ...], chunk: Chunk, learner: Algorithm

@@ -97,11 +97,13 @@ def test_jsonl_has_one_line_per_record_and_appends(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 3
 
 
-def test_jsonl_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
+def test_jsonl_that_cannot_be_opened_is_an_error_and_removed(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
+    assert sink_group.has(JsonlSink)
     with pytest.raises(HmxError, match=r"cannot write .*metrics\.jsonl"):
         sink_group.start(run_info(tmp_path))
+    assert not sink_group.has(JsonlSink), "a failed sink is removed"
 
 
 def test_signal_phase_waits_for_the_sinks(tmp_path: Path) -> None:
@@ -119,12 +121,3 @@ def test_signal_phase_waits_for_the_sinks(tmp_path: Path) -> None:
     sink_group.phase_from_signal("training")
     sink_group.records([{"update": 1}, {"update": 2}])
     assert heard == ["training", "record", "record", "stopping", "stopping"]
-
-
-def test_failed_sink_is_removed(tmp_path: Path) -> None:
-    sink_group = SinkGroup([JsonlSink(tmp_path / "metrics.jsonl")])
-    assert sink_group.has(JsonlSink)
-    (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(HmxError):
-        sink_group.start(run_info(tmp_path))
-    assert not sink_group.has(JsonlSink)
