@@ -1,5 +1,6 @@
 """The recipes of CONTRIBUTING.md work: each is followed in a copy of the tree, and what it adds is used as built in."""
 
+import csv
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from made_runs import flat, write_metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +66,7 @@ class Recipe:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of hmx with another environment, metric and algorithm."""
+    """Return a copy of hmx with another environment, metric, algorithm and column of a report."""
     tree = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "hmx", tree / "hmx", ignore=shutil.ignore_patterns("__pycache__"))
 
@@ -91,6 +93,13 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     algorithm.write("hmx/algos/a2c/entry.py", ALGORITHM_ENTRY)
     algorithm.insert("hmx/config/option.py", '"dqn"]', '"a2c", ')
     algorithm.insert("hmx/config/option.py", "DQN: ", 'ON_POLICY = (*ON_POLICY, "a2c")\n')
+
+    column = Recipe(tree, "Add a number to a report")
+    value = "        worst=float(values.min()) if len(values) else None,\n"
+    column.insert("hmx/reports/compare/tasks.py", "        iqm=_iqm(values", value)
+    field = '    worst: float | None = num("final value of the worst seed", "metric", column="worst seed")\n'
+    column.insert("hmx/reports/compare/findings.py", "    areas: tuple", field)
+    column.insert("hmx/reports/compare/document.py", '"std", "auc"', '"worst", ')
     return tree
 
 
@@ -107,13 +116,14 @@ def test_what_recipes_add_is_offered_and_documented(tree: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, 'tools'); import reference\n"
         "from hmx.config.fields import FIELDS\n"
-        "print(reference.config(), reference.metrics(), FIELDS['env.id'].values, FIELDS['algo.name'].values)\n"
+        "print(reference.config(), reference.metrics(), *reference.compare(), FIELDS['env.id'].values, FIELDS['algo.name'].values)\n"
         "assert 'jax' not in sys.modules"
     )
     shown = run(tree, "-c", code)
     assert "| `env.glow` | `0.5` | reward of light | 0 or more | reward |" in shown
     assert "| `train/advantage_max` | reward |  | max | largest advantage |" in shown
     assert "'lamp'" in shown and "'a2c'" in shown
+    assert re.search(r"`worst\(A\)`.* final value of the worst seed", shown)
 
 
 def test_what_recipes_add_trains(tree: Path) -> None:
@@ -127,3 +137,18 @@ def test_what_recipes_add_trains(tree: Path) -> None:
     light = records[0]["reward/light"]
     assert 0 < light < 2 and light == pytest.approx(records[0]["train/mean_reward"])
     assert "glow = 2.0" in (tree / "runs" / "new" / "run.toml").read_text()
+
+
+def test_a_column_that_a_recipe_adds_is_in_every_output_and_condition(tree: Path) -> None:
+    for name, levels in (("one", (0.1, 0.3)), ("two", (0.5, 0.7))):
+        write_metrics(tree / f"{name}.jsonl", flat(*levels))
+    command = ("-m", "hmx", "compare", "one.jsonl", "two.jsonl")
+    shown = run(tree, *command, "--json", "--csv", "values.csv", "--md", "page.md", "--fail-if", "worst(A) > worst(B)")
+    (task,) = json.loads(shown)["tasks"]
+    assert [side["worst"] for side in task["sides"]] == pytest.approx([0.1, 0.5])
+    with (tree / "values.csv").open() as file:
+        values = {row["side"]: float(row["value"]) for row in csv.DictReader(file) if row["figure"] == "worst"}
+    assert values == pytest.approx({"A": 0.1, "B": 0.5})
+    lines = [line.strip("| ").split(" | ") for line in (tree / "page.md").read_text().splitlines()]
+    head, _, one, two, *_ = next(lines[at:] for at, cells in enumerate(lines) if "worst seed" in cells)
+    assert [row[head.index("worst seed")] for row in (one, two)] == ["0.1", "0.5"]
