@@ -3,7 +3,7 @@
     python benchmarks/doctor_accuracy.py [--only bugs|healthy] [--case NAME ...] [--updates NUMBER ...] [--seeds NUMBER]
                                          [--keep FOLDER] [--json]
 
-31 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
+32 bugs are planted one at a time: wrong options, or code that is replaced while the run trains. Each such run is
 stopped after a tenth of its updates. A bug counts as found if any rule warned by then, and as named if one of the
 expected rules did. 30 healthy runs (tasks x seeds) train to their end; a warning about any of them is a false alarm.
 Bugs without a rule are planted too, with the expected rules "". The rule `slower` does not count, since it
@@ -224,6 +224,11 @@ def negative_entropy(cfg: Config, update: int) -> dict[str, float]:
     return {**SCHEDULED(cfg, update), "ent_coef": -1.0}
 
 
+def stopped(cfg: Config, update: int) -> dict[str, float]:
+    """Learn in the first update only."""
+    return {**SCHEDULED(cfg, update), **({"learning_rate": 0.0} if update else {})}
+
+
 SCHEDULED = ppo.scheduled
 NO_SIGNAL, SIZES = "constant-rewards constant-advantages", "large-updates entropy-collapsed"
 VALUE = "useless-value constant-value frozen-value"
@@ -276,6 +281,7 @@ BUGS = (
         patch=attribute("scheduled", negative_entropy),
     ),
     Bug("learning rate 0", "pole", "frozen-policy", {"algo.learning_rate": 0.0}),
+    Bug("learning rate 0 after an update", "pole", "frozen-policy", patch=attribute("scheduled", stopped)),
     Bug(
         "gradients never applied",
         "corridor",
@@ -405,7 +411,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     rows = []
-    cases = [(kind, updates) for kind in (bugs, healthy) if args.only in (None, kind.__name__) for updates in args.updates]
+    cases = [
+        (kind, updates) for kind in (bugs, healthy) if args.only in (None, kind.__name__) for updates in args.updates
+    ]
     for kind, updates in cases:
         for row in kind(args.case, updates, args.keep, args.seeds):
             rows.append(row)

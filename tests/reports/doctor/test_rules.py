@@ -225,6 +225,18 @@ def test_correlated_noise_is_not_a_fall_and_hides_none() -> None:
     assert reported("return-fell", lambda draw: falls + correlated(draw, 0.5, 0.1)) >= 0.8
 
 
+def test_few_returns_do_not_show_that_there_is_no_progress() -> None:
+    def found(updates: int) -> list[str]:
+        monitor = Monitor(fields.replace(config({}), {"run.total_steps": updates * BATCH}))
+        return [
+            finding.rule
+            for update in range(1, updates + 1)
+            for finding in monitor.add({**healthy(update), "train/mean_episode_return": math.sin(update)})
+        ]
+
+    assert "no-progress" not in found(44) and "no-progress" in found(60)
+
+
 def test_rare_large_returns_do_not_hide_progress() -> None:
     rise = np.arange(TOTAL) / TOTAL
     assert reported("no-progress", lambda draw: 10 * rise + 30 * (draw.random(TOTAL) < 0.02)) <= 0.05
@@ -341,7 +353,7 @@ def test_a_claim_of_never_is_withdrawn_once_it_is_disproved() -> None:
 
 @pytest.mark.parametrize(("end", "found"), [(0.0, ["useless-value"]), (0.03, [])])
 def test_a_value_function_that_begins_slowly_is_not_useless(end: float, found: list[str]) -> None:
-    """On the pole, windows of healthy runs reached 0.02 after 8 to 39 updates, and 0.05 after up to 61 of them."""
+    """Windows of healthy runs reached 0.02 after 8 to 44 updates; on the pole they reached 0.05 after up to 61."""
     assert names(check(lambda u: {"train/explained_variance": end * min(u / 35, 1.0) + 0.01 * math.sin(u)})) == found
 
 
