@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from training import train_seeds
 
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.protocol import Env, EnvSpec
@@ -100,3 +102,15 @@ PROBES = (
     action_must_match_observation,
     never_ending,
 )
+
+
+def assert_solved(probe, algorithm, updates, sure=0.0):
+    """Train seeds and compare the medians over them with the answers; `sure` bounds the probability of an action."""
+    states = [state for state, _ in train_seeds(algorithm, updates)]
+    for obs, value, action in probe.answers:
+        seen, legal, begins = jnp.full((1, 1, 1), obs), jnp.ones((1, 1, 2), bool), jnp.ones(1, bool)
+        found = [algorithm.act(state, (), seen, legal, begins, jax.random.key(1), True)[0] for state in states]
+        np.testing.assert_allclose(np.median([one.value for one in found]), value, atol=0.05, rtol=0.05)
+        if action is not None:
+            assert np.median([one.action for one in found]) == action
+            assert np.median([one.probs[0, 0, action] for one in found]) > sure

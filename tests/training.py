@@ -1,9 +1,41 @@
-"""Training for tests that an agent learns: several seeds, since rounding, and so one seed, differs between CPUs."""
+"""Algorithms in tests: their hyperparameters, states compared bit by bit, and training until an agent has learned.
+
+Learning is tested with several seeds, since rounding, and so one seed, differs between CPUs.
+"""
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from hmx.algos.build import make_algorithm
+from hmx.config.schema import RewardWeights
+from hmx.envs.registry import make_env
 
 SEEDS = range(3)
+
+
+def build(cfg):
+    """The algorithm of a configuration in its environment."""
+    return make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+
+
+def hypers_of(algorithm, update=0, **changes):
+    """The scheduled values of an update as its program takes them."""
+    return {name: jnp.float32(value) for name, value in {**algorithm.hypers(update), **changes}.items()}
+
+
+def leaves(tree):
+    """The numbers of a state, keys included."""
+    return [
+        np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in jax.tree.leaves(tree)
+    ]
+
+
+def assert_same(a, b):
+    """Assert that two states are equal bit for bit."""
+    for x, y in zip(leaves(a), leaves(b), strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 def train_seeds(algorithm, updates, seeds=SEEDS):

@@ -1,9 +1,9 @@
 """The preset `consequence`: the numbers of its specification, and the priorities and weights that follow from them."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from training import hypers_of
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.sizes import scored_per_pass
@@ -41,8 +41,7 @@ def trained():
     algorithm = make_algorithm(cfg, env)
     state, update, passes = jax.jit(algorithm.init)(jax.random.key(0)), jax.jit(algorithm.update), 0
     for number in range(9):
-        row = {name: jnp.float32(value) for name, value in algorithm.hypers(number).items()}
-        state, metrics = update(state, row)
+        state, metrics = update(state, hypers_of(algorithm, number))
         passes += float(metrics["score/mean"].count) > 0
     assert passes == 2
     return make_dqn_components(cfg, env).replay, state.learner.replay

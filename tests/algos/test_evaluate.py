@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import with_info
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
@@ -70,18 +71,11 @@ def test_chunks_equal_one_loop_and_count_finished_episodes(sizes):
 
 
 def test_info_is_gathered_per_episode():
-    env = make_counting(5)
+    def info(timestep):
+        shown = timestep.final_obs[:, 0, 0]
+        return {"depth_max": -shown, "steps_sum": shown, "avg_mean": shown}
 
-    def with_info(function):
-        def wrapped(*args):
-            state, timestep = function(*args)
-            shown = timestep.final_obs[:, 0, 0]
-            info = {"depth_max": -shown, "steps_sum": shown, "avg_mean": shown}
-            return state, timestep._replace(info=info)
-
-        return wrapped
-
-    env = env._replace(reset=with_info(env.reset), step=with_info(env.step))
+    env = with_info(make_counting(5), info)
     episodes = make_evaluator(env, random_policy(), 3, 7)(None, jax.random.key(0))
     assert set(episodes.info) == {"depth", "steps"}
     assert episodes.info["depth"].tolist() == [-1.0] * 7

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from learner import learner
+from training import build, hypers_of
 
-from hmx.algos.build import make_algorithm
 from hmx.algos.gumbel.update import imitation_loss
 from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.sequences import Batch
@@ -19,62 +19,55 @@ from hmx.registry.check import check
 from hmx.registry.environments import known_sizes
 
 
-def configure(env_id="frozenlake", num_simulations=4, **options):
-    options = {"num_steps": 16, "num_minibatches": 4, "update_epochs": 2, "ent_coef": 0.0} | options
+def configure():
+    options = {"num_steps": 16, "num_minibatches": 4, "update_epochs": 2, "ent_coef": 0.0}
     return Config(
-        run=RunConfig(total_steps=8 * options["num_steps"]),
-        env=EnvConfig(id=env_id, num_envs=8, max_steps=20),
+        run=RunConfig(total_steps=128),
+        env=EnvConfig(id="frozenlake", num_envs=8, max_steps=20),
         net=NetConfig(hidden=(16,)),
-        gumbel=GumbelConfig(num_simulations=num_simulations),
+        gumbel=GumbelConfig(num_simulations=16),
         **learner(name="gumbel", **options),
     )
 
 
-def build(cfg):
-    return make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
-
-
-def hypers(algorithm):
-    return {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
-
-
-def batch_of(cfg):
+@pytest.fixture(scope="module")
+def learning():
     """A training state, and what its next update learns from."""
-    algorithm = build(cfg)
+    algorithm = build(configure())
     state = jax.jit(algorithm.init)(jax.random.key(0))
-    return algorithm, state, jax.jit(algorithm.experience)(state, hypers(algorithm))
+    return algorithm, state, jax.jit(algorithm.experience)(state, hypers_of(algorithm))
+
+
+@pytest.fixture(scope="module")
+def parts():
+    cfg = configure()
+    return make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
+
+
+def make_batch(found):
+    return Batch(**{name: found.get(name) for name in Batch._fields})
 
 
 def test_only_used_hyperparameters_are_computed():
     assert sorted(build(configure()).hypers(0)) == ["ent_coef", "learning_rate"]
 
 
-def test_stores_the_probabilities_of_the_search():
-    algorithm, state, batch = batch_of(configure(num_simulations=16))
+def test_stores_probabilities_of_the_search_and_values_of_the_network(learning):
+    """The value of a search is too high: it takes the best of several outcomes that it drew once each."""
+    algorithm, state, batch = learning
     probs, legal = np.asarray(batch["probs"]), np.asarray(batch["legal"])
     np.testing.assert_allclose(probs.sum(-1), 1.0, rtol=1e-5)
     assert (probs[~legal] == 0.0).all()
     begins = jnp.ones(8, bool)
     own, _ = algorithm.act(state, None, state.actors.obs, state.actors.legal, begins, jax.random.key(0), False)
     assert np.abs(probs.reshape(16, 8, -1)[0] - np.asarray(own.probs[:, 0])).max() > 0.05
-
-
-def test_stores_values_of_the_network():
-    """The value of a search is too high: it takes the best of several outcomes that it drew once each."""
-    algorithm, state, batch = batch_of(configure())
-    own, _ = algorithm.act(
-        state, None, state.actors.obs, state.actors.legal, jnp.ones(8, bool), jax.random.key(0), False
-    )
     np.testing.assert_allclose(batch["value_old"].reshape(16, 8)[0], own.value[:, 0], rtol=1e-4, atol=1e-6)
 
 
-def test_loss_is_the_cross_entropy_to_the_search():
-    cfg = configure()
-    parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
-    params = parts.net.init(jax.random.key(1))
-    algorithm, _, found = batch_of(cfg)
-    batch = make_batch(found)
-    loss, metrics = imitation_loss(parts, params, parts.codec.init_stats(), hypers(algorithm), batch)
+def test_loss_is_the_cross_entropy_to_the_search(learning, parts):
+    algorithm, _, found = learning
+    params, batch = parts.net.init(jax.random.key(1)), make_batch(found)
+    loss, metrics = imitation_loss(parts, params, parts.codec.init_stats(), hypers_of(algorithm), batch)
     (logits, _), _ = parts.net.unroll(params, None, batch.obs, batch.reset)
     log_probs = np.asarray(jax.nn.log_softmax(logits), np.float64)
     probs = np.asarray(batch.probs, np.float64)
@@ -85,19 +78,8 @@ def test_loss_is_the_cross_entropy_to_the_search():
     np.testing.assert_allclose(mean["train/search_entropy"], entropy, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(mean["train/search_kl"], cross_entropy - entropy, rtol=1e-4)
     np.testing.assert_allclose(loss, cross_entropy + 0.5 * mean["train/value_loss"], rtol=1e-5)
-
-
-def make_batch(found):
-    return Batch(**{name: found.get(name) for name in Batch._fields})
-
-
-def test_needs_the_probabilities_of_a_search():
-    cfg = configure()
-    parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
-    _, _, found = batch_of(cfg)
-    batch = make_batch(found)._replace(probs=None)
     with pytest.raises(ValueError, match="no probabilities"):
-        imitation_loss(parts, parts.net.init(jax.random.key(1)), None, {}, batch)
+        imitation_loss(parts, params, None, {}, batch._replace(probs=None))
 
 
 @pytest.mark.parametrize(("env_id", "message"), [("pendulum", "continuous"), ("rendezvous", "one agent")])

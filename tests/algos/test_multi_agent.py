@@ -6,13 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from training import last_mean, train_seeds
+from training import build, last_mean, train_seeds
 
-from hmx.algos.build import make_algorithm
 from hmx.algos.collector import Policy, collect, start
 from hmx.algos.types import Decision
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
-from hmx.envs.registry import make_env
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.rl import distributions
 
@@ -88,7 +86,7 @@ def trained():
         algo=AlgoConfig(num_steps=steps, learning_rate=3e-3, gamma=0.97),
         ppo=PpoConfig(update_epochs=4, num_minibatches=4, ent_coef=0.01, value_target="identity"),
     )
-    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    algorithm = build(cfg)
     return train_seeds(algorithm, updates)
 
 

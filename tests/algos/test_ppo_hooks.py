@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from learner import learner
+from training import hypers_of
 
 from hmx.algos.ppo.components import PpoComponents, make_ppo_components
 from hmx.algos.ppo.loss import ppo_loss
@@ -27,7 +28,7 @@ def parts() -> PpoComponents:
 def build(parts):
     """The algorithm, and the hyperparameters of its first update."""
     algorithm = make_ppo_algorithm(parts)
-    return algorithm, {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
+    return algorithm, hypers_of(algorithm)
 
 
 def test_the_rollout_hook_keeps_own_state_and_feeds_the_loss(parts):

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from learner import learner
+from training import build, hypers_of
 
-from hmx.algos.build import make_algorithm
+from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.ppo.loss import ppo_loss
 from hmx.algos.sequences import Batch
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
@@ -44,8 +45,7 @@ def configure(**algo):
 def made():
     """What PPO works with, parameters, and a batch in which everything differs from step to step."""
     cfg = configure()
-    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
-    parts = algorithm.update.args[0]
+    parts = make_ppo_components(cfg, make_env(cfg.env, RewardWeights()))
     params = parts.net.init(jax.random.key(0))
     random = np.random.default_rng(0)
 
@@ -153,9 +153,7 @@ def test_vtrace_recomputes_advantages_with_current_ratios(made, row_end):
 def test_vtrace_advantages_are_constants_for_the_gradient(made):
     """With ratios at 1 and clipped nowhere, d loss / d log_prob is minus the advantage: nothing flows through it."""
     parts, params, batch, _, _ = made
-    parts = parts._replace(
-        cfg=dataclasses.replace(parts.cfg, ppo=dataclasses.replace(parts.cfg.ppo, advantage="vtrace", vf_coef=0.0))
-    )
+    parts = switched(parts, advantage="vtrace", vf_coef=0.0)
     (logits, _), _ = parts.net.unroll(params, (), batch.obs, batch.reset)
     chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), batch.action[..., None], -1)[..., 0]
     batch = batch._replace(log_prob_old=chosen)
@@ -193,10 +191,8 @@ def test_steps_of_weight_0_are_ignored(made):
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 3), (3, 1)])
 def test_gradient_steps_are_epochs_times_minibatches(epochs, minibatches):
     cfg = configure(update_epochs=epochs, num_minibatches=minibatches)
-    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
-    state = jax.jit(algorithm.init)(jax.random.key(0))
-    hypers = {name: jnp.float32(value) for name, value in algorithm.hypers(0).items()}
-    state, metrics = jax.jit(algorithm.update)(state, hypers)
+    algorithm = build(cfg)
+    state, metrics = jax.jit(algorithm.update)(jax.jit(algorithm.init)(jax.random.key(0)), hypers_of(algorithm))
     counts = [int(leaf) for leaf in jax.tree.leaves(state.opt_state) if leaf.dtype == jnp.int32]
     assert counts == [epochs * minibatches]
     assert float(metrics["train/grad_norm"].count) == epochs * minibatches
@@ -215,11 +211,11 @@ def test_schedules_follow_the_share_of_the_run():
         "prio_beta0": 0.4,
     }
     cfg = configure(**algo)  # 48 steps in updates of 6
-    hypers = make_algorithm(cfg, make_env(cfg.env, RewardWeights())).hypers
+    hypers = build(cfg).hypers
     assert hypers(0) == {"learning_rate": 4e-4, "clip_eps": 0.2, "ent_coef": 0.01, "clip_vf_eps": 1.0, "prio_beta": 0.4}
     assert hypers(4) == pytest.approx(
         {"learning_rate": 3e-4, "clip_eps": 0.1, "ent_coef": 0.01, "clip_vf_eps": 1.0, "prio_beta": 0.7}
     )
     assert hypers(8) == pytest.approx(hypers(800))
     assert hypers(8)["clip_eps"] == 0.0
-    assert set(make_algorithm(configure(), make_env(cfg.env, RewardWeights())).hypers(0)) == set(HYPERS)
+    assert set(build(configure()).hypers(0)) == set(HYPERS)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from training import hypers_of
 
 from hmx.algos.collector import Policy, RolloutOptions, collect, start
 from hmx.algos.ppo.components import make_ppo_components
@@ -54,7 +55,7 @@ class Played:
         self.told = []
 
     def hypers(self):
-        return {name: jnp.float32(value) for name, value in self.algorithm.hypers(0).items()}
+        return hypers_of(self.algorithm)
 
     def update(self, times=1):
         for _ in range(times):
@@ -143,11 +144,6 @@ def test_1_9_later_starts_follow_their_share_and_have_separate_metrics():
     assert third[0] == [False] * 4 and 0 < sum(third[1]) < 4
     np.testing.assert_array_equal(which[1][0], which[0][1])  # one later start per environment and rollout
     assert len(np.unique(which[0][1])) == 4
-
-
-def test_state_has_no_later_starts_unless_configured():
-    played = Played()
-    assert played.state.actors.episode.later is None and "start_share" not in played.hypers()
 
 
 def test_1_9_a_full_reset_leaves_episodes_unfinished():
@@ -252,6 +248,7 @@ def test_2_4_statistics_change_during_learning_only_with_before_sgd(normalised):
 
 def test_2_4_statistics_cover_all_observations(normalised):
     played, seen = normalised
+    assert played.state.actors.episode.later is None and "start_share" not in played.hypers()  # unless configured
     assert int(played.state.actors.obs_stats.count[1]) == len(seen) == 3 * 8 * 4
     np.testing.assert_allclose(played.state.actors.obs_stats.mean, seen.mean(0), atol=1e-5)
     np.testing.assert_allclose(played.state.actors.obs_stats.var, seen.var(0), rtol=1e-4)

@@ -8,12 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from learner import learner
-from training import train_seeds
+from training import build, train_seeds
 
-from hmx.algos.build import make_algorithm
 from hmx.algos.types import Algorithm
-from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
-from hmx.envs.registry import make_env
+from hmx.config.schema import Config, EnvConfig, NetConfig, RunConfig
 from hmx.envs.small.recall import CHANCE, NUM_CUES, make_recall
 from hmx.nets import make_net
 
@@ -52,7 +50,7 @@ def train(rnn):
         net=NetConfig(hidden=(64,), activation="tanh", rnn=rnn, rnn_hidden=64),
         **options,
     )
-    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    algorithm = build(cfg)
     states, metrics = zip(*train_seeds(algorithm, UPDATES, SEEDS), strict=True)
     returns = [of_seed["train/mean_episode_return"] for of_seed in metrics]
     totals, episodes = np.array([one.total for one in returns]), np.array([one.count for one in returns])
@@ -76,7 +74,7 @@ def test_feed_forward_network_stays_at_random_level():
     assert abs(np.average(returns, weights=episodes) - CHANCE) < 4 * error
 
 
-@pytest.mark.parametrize("rnn", ["none", *RECURRENT])
+@pytest.mark.parametrize("rnn", [pytest.param("none", marks=pytest.mark.thorough), *RECURRENT])
 def test_rollout_and_loss_agree_at_the_first_gradient_step(rnn):
     """The ratio is exactly 1 in the first update; later a sum of other length may round otherwise."""
     assert train(rnn).ratio_error.shape == (len(SEEDS), UPDATES)

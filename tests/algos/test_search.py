@@ -1,11 +1,10 @@
 """Search at play time: it plans ahead, does not foresee chance, and stays within what is legal."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import trailing
 
 from hmx.algos.evaluate import make_evaluator, search_policy
 from hmx.algos.search import make_search
@@ -13,7 +12,6 @@ from hmx.algos.types import Algorithm, Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.envs.autoreset import Game, batched
-from hmx.envs.protocol import Env
 from hmx.envs.small.counting import make_counting
 from hmx.errors import HmxError
 
@@ -70,20 +68,16 @@ def trap():
     return batched(SPEC, Game(lambda key: jnp.int32(0), move, lambda core: jnp.zeros(1), legal))
 
 
-def trailing(env):
-    """The same environment with the batch as the last axis of its state."""
-    swap = partial(jax.tree.map, lambda leaf: jnp.moveaxis(leaf, 0, -1))
-    back = partial(jax.tree.map, lambda leaf: jnp.moveaxis(leaf, -1, 0))
+def searched(env, num_simulations, algorithm=None, cfg=None):
+    """Decide by a search at the start of the first environments, four at most: `count -> decision`."""
+    search = jax.jit(make_search(algorithm or even_handed(), env, cfg or Config(), num_simulations, greedy=True))
+    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
 
-    def reset(keys):
-        state, timestep = env.reset(keys)
-        return swap(state), timestep
+    def decide(count):
+        first, obs, legal = jax.tree.map(lambda leaf: leaf[:count], (state, seen.obs, seen.legal))
+        return search(None, first, None, obs, legal, jnp.ones(count, bool), jax.random.key(2))[0]
 
-    def step(state, action, keys):
-        state, timestep = env.step(back(state), action, keys)
-        return swap(state), timestep
-
-    return Env(env.spec._replace(state_axis=-1), reset, step)
+    return decide
 
 
 def mean_return(env, num_simulations, episodes=400):
@@ -105,34 +99,19 @@ def test_search_knows_the_state_but_not_random_outcomes(known, expected):
 
 
 def test_probabilities_are_legal_and_independent_of_the_batch():
-    env = lock()
-    search = jax.jit(make_search(even_handed(), env, Config(), 8, greedy=True))
-    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
-    first = slice(0, 1)
-    whole, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
-    alone, _ = search(
-        None,
-        jax.tree.map(lambda leaf: leaf[first], state),
-        None,
-        seen.obs[first],
-        seen.legal[first],
-        jnp.ones(1, bool),
-        jax.random.key(2),
-    )
+    decide = searched(lock(), 8)
+    whole, alone = decide(4), decide(1)
     np.testing.assert_allclose(whole.probs.sum(-1), 1.0, rtol=1e-6)
     assert float(whole.probs[..., 2].max()) == 0.0
-    np.testing.assert_allclose(whole.probs[first], alone.probs, rtol=1e-6)
+    np.testing.assert_allclose(whole.probs[:1], alone.probs, rtol=1e-6)
     assert int(whole.action[0, 0]) == int(alone.action[0, 0])
 
 
 @pytest.mark.parametrize("num_simulations", [8, 64])
 def test_no_value_makes_search_follow_an_illegal_action(num_simulations):
     """The network says 10 everywhere, so the illegal action of the trap looks better than the legal one."""
-    env = trap()
     cfg = replace(Config(), {"gumbel.value_scale": 50.0})
-    search = jax.jit(make_search(even_handed(10.0), env, cfg, num_simulations, greedy=True))
-    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
-    found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
+    found = searched(trap(), num_simulations, even_handed(10.0), cfg)(4)
     assert found.action.tolist() == [[1]] * 4
 
 
@@ -149,18 +128,13 @@ def test_step_limit_is_worth_the_value_of_the_last_position(reward_scale, action
     game = Game(lambda key: jnp.int32(0), move, lambda core: jnp.zeros(1), lambda core: LEGAL)
     env = batched(SPEC._replace(max_steps=1), game)
     algorithm = even_handed(10.0)._replace(reward_scale=reward_scale)
-    search = jax.jit(make_search(algorithm, env, Config(), 8, greedy=True))
-    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
-    found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
+    found = searched(env, 8, algorithm)(4)
     assert found.action.tolist() == [[action]] * 4
 
 
 def test_value_is_that_of_the_improved_policy():
     """The search tries the trap, which loses 5, and then avoids it, so that the position is worth 0."""
-    env = trap()
-    search = jax.jit(make_search(even_handed(), env, Config(), 16, greedy=True))
-    state, seen = jax.jit(env.reset)(jax.random.split(jax.random.key(0), 4))
-    found, _ = search(None, state, None, seen.obs, seen.legal, jnp.ones(4, bool), jax.random.key(2))
+    found = searched(trap(), 16)(4)
     np.testing.assert_allclose(found.value, 0.0, atol=1e-3)
 
 

@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training import build
 
-from hmx.algos.build import make_algorithm
 from hmx.config.divisors import all_divisors
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
-from hmx.envs.registry import make_env
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
 from hmx.registry import derive
 from hmx.registry.check import known_problems
 from hmx.reports.compute_config.derived import derive_batch
@@ -50,7 +49,7 @@ def test_valid_configuration_builds_a_trainer_of_its_sizes(cfg):
     assert printed["stored_agent_steps"] == sizes.agent_steps
     assert printed["gradient_updates_per_batch"] == sizes.gradient_steps_per_update
 
-    algorithm = make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
+    algorithm = build(cfg)
     state = jax.eval_shape(algorithm.init, jax.eval_shape(lambda: jax.random.key(0)))
     hypers = {name: jax.ShapeDtypeStruct((), jnp.float32) for name in algorithm.hypers(0)}
     rows = jax.eval_shape(algorithm.experience, state, hypers)

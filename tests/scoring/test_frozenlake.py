@@ -16,12 +16,14 @@ from hmx.scoring import Positions, compare, make_continuation, play, q_gap
 from hmx.stats.ranks import spearman
 
 
-def everywhere(env, taken):
-    state, _ = env.reset(jax.random.split(jax.random.key(0), len(CELLS)))
-    state = state._replace(core=jnp.asarray(CELLS))
-    obs = jax.nn.one_hot(CELLS, SIDE * SIDE)[:, None]
-    ids = jnp.asarray(CELLS, jnp.uint32)
-    return Positions(state, obs, jnp.ones((len(CELLS), 1, 4), bool), jnp.asarray(taken)[:, None], ids)
+def everywhere(env, taken, times=1):
+    """Every state that is no end, so many times each, with the action taken there."""
+    cells = np.tile(CELLS, times)
+    state, _ = env.reset(jax.random.split(jax.random.key(0), len(cells)))
+    state = state._replace(core=jnp.asarray(cells))
+    obs = jax.nn.one_hot(cells, SIDE * SIDE)[:, None]
+    ids = jnp.arange(len(cells), dtype=jnp.uint32)
+    return Positions(state, obs, jnp.ones((len(cells), 1, 4), bool), jnp.tile(jnp.asarray(taken), times)[:, None], ids)
 
 
 def by_table(values, obs):
@@ -92,12 +94,7 @@ def slippery(rollouts, times=1):
     env, options = make_frozenlake(HORIZON, slippery=True), options_for(rollouts)
     logits = 20.0 * optimal_values()
     policy = make_continuation(by_table, "softmax", 1.0)
-    cells, taken = np.tile(CELLS, times), np.tile(TAKEN, times)
-    state, _ = env.reset(jax.random.split(jax.random.key(0), len(cells)))
-    state = state._replace(core=jnp.asarray(cells))
-    obs = jax.nn.one_hot(cells, SIDE * SIDE)[:, None]
-    legal, ids = jnp.ones((len(cells), 1, 4), bool), jnp.arange(len(cells), dtype=jnp.uint32)
-    positions = Positions(state, obs, legal, jnp.asarray(taken)[:, None], ids)
+    positions = everywhere(env, TAKEN, times)
     outcomes = jax.jit(lambda key: play(env, policy, jnp.asarray(logits), positions, key, options))(jax.random.key(7))
     probs = np.exp(logits - logits.max(1, keepdims=True))
     exact = slippery_scores(probs / probs.sum(1, keepdims=True), TAKEN, HORIZON)

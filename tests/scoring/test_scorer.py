@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from env_checks import trailing
 from machine import NAMES, POLICY, WEIGHTS, at, make_machine, options_of
 
-from hmx.envs.protocol import Env, take
+from hmx.envs.protocol import take
 from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.errors import HmxError
 from hmx.scoring import Continuation, Positions, make_continuation, make_scorer
@@ -35,23 +36,6 @@ def test_scores_do_not_depend_on_order_or_chunks():
     assert (other.mean != whole.mean).any()
     other = score(params, positions, jax.random.key(4))
     assert (other.mean != whole.mean).any()
-
-
-def trailing(env):
-    """The same environment with the batch on the trailing axis of its state."""
-
-    def turned(state, axis):
-        return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, -1 - axis), state)
-
-    def reset(keys):
-        state, shown = env.reset(keys)
-        return turned(state, 0), shown
-
-    def step(state, action, keys):
-        state, shown = env.step(turned(state, -1), action, keys)
-        return turned(state, 0), shown
-
-    return Env(env.spec._replace(state_axis=-1), reset, step)
 
 
 @pytest.mark.parametrize(("team_reward", "axis"), [("mean", 0), ("sum", -1)])

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from training import hypers_of, leaves
 
 from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.gradient_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
@@ -51,7 +52,7 @@ class Learned:
         state = jax.jit(self.algorithm.init)(jax.random.key(3))
         for number in range(8):
             self.before, self.hypers = state, self.algorithm.hypers(number)
-            state, self.metrics, self.seen = update(state, {k: jnp.float32(v) for k, v in self.hypers.items()})
+            state, self.metrics, self.seen = update(state, hypers_of(self.algorithm, number))
         self.state = state
 
     def metric(self, name):
@@ -76,10 +77,6 @@ def probe(learned):
 @pytest.fixture(scope="module")
 def replayed(learned):
     return learned.report(STORED)
-
-
-def numbers(tree):
-    return [np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x) for x in tree]
 
 
 def test_gradient_is_that_of_training(learned):
@@ -270,9 +267,9 @@ def test_report_on_episodes_has_consistent_values(learned, probe):
 
 
 def test_report_leaves_the_state_unchanged_and_repeats(learned, probe):
-    before = numbers(jax.tree.leaves(learned.state))
+    before = leaves(learned.state)
     again = learned.report(dataclasses.replace(SMALL, keys="both", crossfit=True, buckets=1))
-    for one, other in zip(before, numbers(jax.tree.leaves(learned.state)), strict=True):
+    for one, other in zip(before, leaves(learned.state), strict=True):
         np.testing.assert_array_equal(one, other)
     assert again.whole == probe.whole
     np.testing.assert_array_equal(again.episodes.returns, probe.episodes.returns)
@@ -334,10 +331,6 @@ def test_too_few_transitions_are_refused(learned):
         ({"advantage": "group"}, "not from advantages"),
         ({"kl_coef": 0.1}, "no policy to measure a KL"),
         ({"kl": "k1"}, "no policy to measure a KL"),
-        ({"replay": True, "by": "td", "crossfit": True}, "--crossfit"),
-        ({"replay": True, "by": "td", "keys": "both"}, "--keys with --replay"),
-        ({"replay": True, "by": "td", "max_length": 5}, "--max-length with --replay"),
-        ({"by": "priority"}, "cannot rank by priority without --replay"),
     ],
 )
 def test_q_learning_refuses_options_it_does_not_have(learned, change, words):
