@@ -31,20 +31,8 @@ from hmx.envs.hackmatrix.rules.scenario import from_dict
 from hmx.envs.hackmatrix.rules.state import C, E, T
 
 RULES = Rules(name="original")
-NUMBERS = {
-    "hp": "hp",
-    "credits": "credits",
-    "energy": "energy",
-    "siphons": "siphons",
-    "score": "score",
-    "attack": "attack",
-    "stage": "stage",
-    "turn": "turn",
-    "atk_uses": "atk_uses",
-    "interval": "interval",
-    "next_turn": "next_scheduled",
-    "pending": "pending",
-}
+NUMBERS = ("hp", "credits", "energy", "siphons", "score", "attack", "stage", "turn", "atk_uses", "interval", "pending")
+FIELDS = {name: name for name in NUMBERS} | {"next_turn": "next_scheduled"}
 FLAGS = ("show", "calm", "step_active")
 
 
@@ -115,7 +103,7 @@ def read(state: State) -> list[Position]:
     result = []
     for i in range(state.hp.shape[0]):
         pos = Position(int(state.pos[i]), cells=cells[i], enemies=enemies[i], transmissions=transmissions[i])
-        for name, leaf in NUMBERS.items():
+        for name, leaf in FIELDS.items():
             setattr(pos, name, int(getattr(state, leaf)[i]))
         for name in FLAGS:
             setattr(pos, name, bool(getattr(state, name)[i]))
@@ -128,7 +116,7 @@ def read(state: State) -> list[Position]:
 def differences(expected: Position, actual: Position) -> list[str]:
     """What differs between two positions, in words."""
     wrong = []
-    for name in (*NUMBERS, *FLAGS, "cell", "exit", "owned", "enemies", "transmissions"):
+    for name in (*FIELDS, *FLAGS, "cell", "exit", "owned", "enemies", "transmissions"):
         a, b = getattr(expected, name), getattr(actual, name)
         if a != b:
             wrong.append(f"{name}: {b} instead of {a}")

@@ -52,14 +52,6 @@ def test_enemies_act_in_uniformly_random_order() -> None:
     assert fits([tuple(e.cell for e in pos.enemies) for pos in _sample(scenario, WAIT)], exact) > SURPRISE
 
 
-def test_first_enemy_to_act_is_uniform() -> None:
-    scenario = scene((0, 0), owned=["wait"], **RICH, enemies=[("daemon", 0, 2, 3), ("daemon", 1, 1, 3)])
-    winners = [min(e.cell for e in pos.enemies if e.cell == 1) for pos in _sample(scenario, WAIT)]
-    assert set(winners) == {1}
-    ends = [tuple(e.cell for e in pos.enemies) for pos in _sample(scenario, WAIT)]
-    assert fits(ends, _exact(from_dict(scenario))) > SURPRISE
-
-
 def test_poly_draws_types_independently() -> None:
     kinds = ("daemon", "virus", "cryptog")
     crowd = [(kind, 5, c, 2) for c, kind in enumerate(kinds)]

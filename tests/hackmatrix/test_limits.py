@@ -11,24 +11,20 @@ import pytest
 from compiled import load, read
 from oracle_play import scene
 from oracle_state import Position
-from probe import BATCH, env_state, take
+from probe import BATCH, ENV, LIMIT, env_state, take
 from rows import RICH, RIGHT, SIPHON, WAIT
 
-from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix import rules as game
-from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.envs.hackmatrix.observation import packed
 
 pytestmark = pytest.mark.slow
 observed = jax.jit(packed)
-RULES = game.Rules(undo_depth=2, name="designed")
-ENV = make_hackmatrix(EnvConfig(max_steps=2, undo_depth=2, rules="designed"), RewardWeights())
 
 
 def _step(state: game.State, action: jax.Array, keys: jax.Array) -> Any:
     """The same step as the first of an episode, which shows the state after it, and as the last."""
     first = env_state(state)
-    last = first._replace(steps=jnp.ones_like(first.steps))
+    last = first._replace(steps=jnp.full_like(first.steps, LIMIT - 1))
     after, _ = ENV.step(first, action[:, None], jax.random.clone(keys))
     next_state, timestep = ENV.step(last, action[:, None], keys)
     return after.game, observed(after.game).T, next_state, timestep
@@ -50,7 +46,7 @@ class Limits:
     def __init__(self) -> None:
         self.positions: dict[str, list[Position]] = {}
         self.steps: list[tuple[list[str], Any]] = []
-        state = load([s for s, _ in SCENES.values()], RULES)
+        state = load([s for s, _ in SCENES.values()])
         names = list(SCENES)
         for name, pos in zip(names, read(state), strict=True):
             self.positions[name] = [pos]
