@@ -15,14 +15,7 @@ from hmx.play.frames import Frame
 
 POSITION: dict[str, Any] = {
     "player": {
-        "row": 5,
-        "col": 0,
-        "hp": 2,
-        "credits": 7,
-        "energy": 9,
-        "dataSiphons": 3,
-        "attackDamage": 4,
-        "score": 42,
+        "row": 5, "col": 0, "hp": 2, "credits": 7, "energy": 9, "dataSiphons": 3, "attackDamage": 4, "score": 42,
     },
     "enemies": [
         {"type": "virus", "row": 5, "col": 5, "hp": 2, "stunned": True},
@@ -33,15 +26,7 @@ POSITION: dict[str, Any] = {
     "transmissions": [{"row": 4, "col": 4, "turnsRemaining": 3, "enemyType": "virus"}],
     "blocks": [
         {"row": 3, "col": 1, "type": "data", "points": 8, "spawnCount": 6, "siphoned": False},
-        {
-            "row": 3,
-            "col": 3,
-            "type": "program",
-            "points": 0,
-            "spawnCount": 0,
-            "siphoned": True,
-            "programActionIndex": 23,
-        },
+        {"row": 3, "col": 3, "type": "program", "spawnCount": 0, "siphoned": True, "programActionIndex": 23},
         {"row": 2, "col": 2, "type": "question-program", "points": 0, "spawnCount": 4, "programActionIndex": 5},
     ],
     "resources": [
@@ -55,7 +40,7 @@ POSITION: dict[str, Any] = {
     "showActivated": False,
     "scheduledTasksDisabled": True,
     "ownedPrograms": [5, 27],
-}
+}  # fmt: skip
 
 
 def frame(**changes: Any) -> Frame:
