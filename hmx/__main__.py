@@ -14,6 +14,10 @@ if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] in ("", os
 # of threads also changes the last bits of these weights.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# XLA reads this when it is loaded. It would ask users to report each compilation of more than two minutes as a bug.
+# Errors that stop a program are exceptions of Python too.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
 from hmx.cli import interrupts
 
 

@@ -108,11 +108,19 @@ def test_full_or_closed_stdout_is_reported_without_traceback(environ, tmp_path, 
     assert bool(done.stderr) == bool(code)
 
 
-@pytest.mark.parametrize(("own", "used"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3")])
-def test_linear_algebra_has_one_thread_unless_the_user_wants_more(environ, own, used):
-    """NumPy loads OpenBLAS, which reads the variable then."""
-    asked = "import os, sys, hmx.__main__; print(os.environ['OPENBLAS_NUM_THREADS'], 'numpy' in sys.modules)"
-    env = {name: value for name, value in environ().items() if name != "OPENBLAS_NUM_THREADS"} | own
+@pytest.mark.parametrize(
+    ("name", "own", "used"),
+    [
+        ("OPENBLAS_NUM_THREADS", None, "1"),
+        ("OPENBLAS_NUM_THREADS", "3", "3"),
+        ("TF_CPP_MIN_LOG_LEVEL", None, "3"),
+        ("TF_CPP_MIN_LOG_LEVEL", "0", "0"),
+    ],
+)
+def test_libraries_find_their_settings_unless_the_user_has_others(environ, name, own, used):
+    """NumPy loads OpenBLAS and JAX loads XLA, which read the variables then."""
+    asked = f"import os, sys, hmx.__main__; print(os.environ['{name}'], 'numpy' in sys.modules)"
+    env = {key: value for key, value in environ().items() if key != name} | ({} if own is None else {name: own})
     done = subprocess.run([sys.executable, "-c", asked], env=env, capture_output=True, text=True)
     assert done.stdout.split() == [used, "False"]
 

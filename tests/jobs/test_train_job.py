@@ -50,7 +50,7 @@ def test_run_ends_with_its_table(make_config: MakeConfig, watcher: Any, lines: A
         assert ("train/mean_episode_return" in record) == (record["train/num_episodes"] > 0)
 
     assert load(file=result.run, environ={}).config == cfg
-    assert [p.name for p in records.complete(result.run / "checkpoints")] == ["4", "5"]
+    assert [p.name for p in records.complete(result.run / "checkpoints")] == ["2", "4", "5"]
     meta = metas.read(result.run / "meta.json")
     assert (meta.state, meta.update, meta.env_steps, meta.command) == ("finished", 5, 160, ("hmx", "train"))
 
