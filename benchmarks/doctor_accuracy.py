@@ -379,10 +379,8 @@ def bugs(names: list[str], updates: int, keep: str, seeds: int) -> Iterator[dict
             run(configure(bug.task, updates, **bug.options), watch, keep, f"bug-{bug.name}-{updates}")
         rules = [finding.rule for finding in watch.found if counts(finding)]
         named = bool(set(bug.expected.split()) & set(rules))
-        yield {
-            "bug": bug.name, "task": bug.task, "updates": updates, "made_for": bool(bug.expected),
-            "found": bool(rules), "named": named, "rules": rules,
-        }  # fmt: skip
+        yield {"bug": bug.name, "task": bug.task, "updates": updates, "made_for": bool(bug.expected),
+               "found": bool(rules), "named": named, "rules": rules}  # fmt: skip
 
 
 def healthy(names: list[str], updates: int, keep: str, more: int) -> Iterator[dict[str, Any]]:

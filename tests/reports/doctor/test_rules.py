@@ -182,6 +182,14 @@ def test_warm_starts_and_filling_buffers_are_not_reported() -> None:
     assert names(check(PLANTED["no-gradient-steps"][1], filling)) == []
 
 
+def test_an_agent_that_begins_with_the_highest_return_gets_no_finding_without_a_signal() -> None:
+    def best(update: int) -> Record:
+        return {"train/mean_reward": 1.0, "train/mean_episode_return": 500.0, "reward/goal": 1.01}
+
+    assert "constant-rewards" in names(check(best))
+    assert "constant-rewards" not in names(check(best, {"run.init_from": "runs/other"}))
+
+
 def test_short_evidence_is_not_a_finding() -> None:
     assert names(check(lambda u: {"train/first_ratio_error": 0.1 * (u % 2)})) == []
 
