@@ -7,7 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from hmx.config.coerce import BadValue, coerce, fitting, show, toml
 from hmx.config.fields import FIELDS, OWN_SECTIONS, SECTIONS, is_own, own_key, own_parts, own_values, replace, values_of
@@ -28,14 +28,6 @@ _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "close
 
 _REMOVED: dict[str, object] = {"gumbel.teacher": "search", "score.kind": "rollouts", "ppo.auto_scale": False}
 """Key of earlier versions -> the value that hmx always has now."""
-
-
-class Parsed(NamedTuple):
-    """A configuration file: values and, if known, their lines by current dotted key, and its schema."""
-
-    values: dict[str, Any]
-    lines: dict[str, int]
-    schema: int
 
 
 def to_dict(cfg: Config) -> dict[str, dict[str, Any]]:
@@ -220,8 +212,8 @@ def to_toml(cfg: Config) -> str:
     return "\n".join(out) + "\n"
 
 
-def parse_toml(text: str, source: str) -> Parsed:
-    """Parse a configuration file.
+def parse_toml(text: str, source: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Parse a configuration file; return its values and, if known, their lines by current dotted key.
 
     Raises:
         HmxError: the file is not TOML (with file and line), or has a newer schema.
@@ -246,7 +238,7 @@ def parse_toml(text: str, source: str) -> Parsed:
     values = flatten(data)
     if schema < 3:
         values.setdefault("env.rules", "original")
-    return Parsed(values, {current(key)[0]: line for key, line in _lines(text).items()}, schema)
+    return values, {current(key)[0]: line for key, line in _lines(text).items()}
 
 
 def _syntax_error(text: str, source: str, words: str) -> HmxError:

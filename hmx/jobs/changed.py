@@ -76,18 +76,12 @@ def other_run(run: Run, values: Mapping[str, object], forked: Path | None = None
     accept = [ACCEPT_FLAG] if Permissions.accept_change else []
     if may_fork and not differing:
         return shlex.join(["hmx", "fork", str(run.folder), *accept, *_sets(wanted), *_longer(session, newest, wanted)])
-    other_meaning = any(field.shape and key in wanted and _of_network(key) for key, field in fields.FIELDS.items())
-    fits = not other_meaning and "run.init_from" not in wanted and not any(map(_is_learned, differing))
+    of_network = (key for key in fields.FIELDS.keys() & wanted if key.startswith(("net.", "ppo.")))
+    other_meaning = any(fields.FIELDS[key].shape for key in of_network)
+    learned = any(leaf.startswith(("params/", "actors/obs_stats", "learner/value_stats")) for leaf in differing)
+    fits = not other_meaning and "run.init_from" not in wanted and not learned
     network = ["--init-from", str(forked or run.folder), *accept] if fits else []
     return shlex.join(["hmx", "train", "--config", str(run.folder), *network, *_sets(wanted)])
-
-
-def _is_learned(difference: str) -> bool:
-    return difference.startswith(("params/", "actors/obs_stats", "learner/value_stats"))
-
-
-def _of_network(key: str) -> bool:
-    return key.startswith(("net.", "ppo."))
 
 
 def _longer(session: Session, newest: Path | None, values: Mapping[str, object]) -> list[str]:

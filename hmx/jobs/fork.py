@@ -31,7 +31,6 @@ from hmx.records.paths import DEFAULT_ROOT, RunPaths
 from hmx.runs import checkpoint
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
-from hmx.runs.devices import device_name
 from hmx.runs.restoring import Run, choose, restore_chosen
 from hmx.runs.session import Session
 from hmx.runs.sinks import Sink
@@ -105,20 +104,10 @@ def plan(
     """Return the plan of `fork`; read the checkpoint and write nothing."""
     parent = find_run(run, root)
     opened = _open(parent, request, changes or {})
-    cfg, sizes = opened.session.cfg, opened.session.sizes
+    cfg = opened.session.cfg
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(parent))
-    return ForkPlan(
-        run=Path(cfg.run.root) / name,
-        parent=parent.folder,
-        update=opened.restored.update,
-        total_updates=sizes.num_updates,
-        env_steps=opened.restored.update * sizes.batch_size,
-        total_env_steps=sizes.total_env_steps,
-        changes=opened.changes,
-        config=fields.replace(cfg, {"run.name": name}),
-        device=device_name(opened.session.mesh),
-        warnings=opened.warnings,
-    )
+    named = fields.replace(cfg, {"run.name": name})
+    return ForkPlan(**opened.plan(Path(cfg.run.root) / name, config=named), parent=parent.folder)
 
 
 def _stem(parent: RunPaths) -> str:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hmx.config import codec
 from hmx.config.files import Unreadable
@@ -70,6 +70,16 @@ class Continued(NamedTuple):
     restored: Restored
     changes: dict[str, tuple[object, object]]  # dotted key -> (old, new)
     warnings: tuple[str, ...]
+
+    def plan(self, run: Path, **more: Any) -> dict[str, Any]:
+        """Return the fields of the plan that `run` continues; those of `more` replace others."""
+        session, update = self.session, self.restored.update
+        return {
+            "run": run, "update": update, "total_updates": session.sizes.num_updates,
+            "env_steps": update * session.sizes.batch_size, "total_env_steps": session.sizes.total_env_steps,
+            "changes": self.changes, "config": session.cfg, "device": device_name(session.mesh),
+            "warnings": self.warnings, **more,
+        }  # fmt: skip
 
 
 def resume(
@@ -181,17 +191,7 @@ def plan(run: str | Path, *, changes: Mapping[str, object] | None = None) -> Res
     opened = _open(paths, changes or {})
     holding = lock_of(paths)
     in_use = f"{paths.folder} is in use: resume would refuse" if holding.state == "held" else ""
-    return ResumePlan(
-        run=paths.folder,
-        update=opened.restored.update,
-        total_updates=opened.session.sizes.num_updates,
-        env_steps=opened.restored.update * opened.session.sizes.batch_size,
-        total_env_steps=opened.session.sizes.total_env_steps,
-        changes=opened.changes,
-        config=opened.session.cfg,
-        device=device_name(opened.session.mesh),
-        warnings=(*([in_use] if in_use else []), *opened.warnings),
-    )
+    return ResumePlan(**opened.plan(paths.folder, warnings=(*([in_use] if in_use else []), *opened.warnings)))
 
 
 def open_to_train(task: Loaded, paths: RunPaths, programs: Programs | None = None) -> Session:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hmx.config import files
+from hmx.config.schema import Config
 from hmx.errors import HmxError
-from hmx.records import artefact, buffer_file, checkpoints, frozen, jsonl, lock, meta, reference_file, score_file
+from hmx.records import artefact, buffer_file, checkpoints, frozen, jsonl, lock, reference_file, score_file
 from hmx.records.meta import Meta
 from hmx.records.paths import (
     CHECKPOINTS,
@@ -66,7 +67,8 @@ def verify(paths: RunPaths) -> VerifyResult:
 
 
 def _verify(paths: RunPaths) -> VerifyResult:
-    known, run_id = meta.find(paths.meta), frozen.run_id_of(paths)
+    run_id = frozen.run_id_of(paths)
+    config, known, _ = frozen.describe(paths)
     problem = frozen.config_fault(paths, exact=True)
     damage = [] if problem is None else [_of(paths, paths.config, problem)]
     faults = {p: checkpoints.faults(p, run_id=run_id) for p in checkpoints.listing(paths.checkpoints)}
@@ -76,7 +78,7 @@ def _verify(paths: RunPaths) -> VerifyResult:
     damage += [Damage(_inside(paths, p), why) for p, found in (faults | diagnoses).items() for why in found]
     damage += _absent(paths, known, faults)
     damage += _environment(paths, known)
-    damage += _reference(paths, run_id)
+    damage += _reference(paths, config, run_id)
     damage += _metrics(paths, known, intact)
     reports = [] if paths.reports.is_symlink() else sorted(paths.reports.rglob("*"))
     damage += [found for path in reports if path.suffix == ".json" for found in _report(paths, path, run_id)]
@@ -90,7 +92,7 @@ def _verify(paths: RunPaths) -> VerifyResult:
         for folder in (paths.folder, paths.checkpoints)
         for path in sorted(folder.glob("*.damaged"))
     ]
-    notes = (*_no_report(paths, known), *lock_notes, *aside)
+    notes = (*_no_report(paths, config, known), *lock_notes, *aside)
     return VerifyResult(run=paths.folder, intact=tuple(intact), damage=(*damage, *lock_damage), notes=notes)
 
 
@@ -128,10 +130,10 @@ def _environment(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
         yield _of(paths, paths.environment, problem)
 
 
-def _reference(paths: RunPaths, run_id: str) -> Iterator[Damage]:
+def _reference(paths: RunPaths, config: Config | None, run_id: str) -> Iterator[Damage]:
     """Find a damaged or missing reference policy."""
     if not os.path.lexists(paths.reference):
-        if frozen.config_fault(paths) is None and frozen.read_config(paths).ppo.ref:
+        if config is not None and config.ppo.ref:
             yield Damage(REFERENCE, "missing")
         return
     try:
@@ -204,12 +206,12 @@ def _arrays(paths: RunPaths, path: Path) -> Iterator[Damage]:
         yield _of(paths, path, problem)
 
 
-def _no_report(paths: RunPaths, known: Meta | None) -> Iterator[Damage]:
+def _no_report(paths: RunPaths, config: Config | None, known: Meta | None) -> Iterator[Damage]:
     """Note the missing evaluation of a finished run, which may have been stopped during it."""
     path = paths.reports / EVALUATION
     if known is None or known.state != "finished" or os.path.lexists(path):
         return
-    if frozen.config_fault(paths) is None and frozen.read_config(paths).run.eval_episodes:
+    if config is not None and config.run.eval_episodes:
         yield Damage(_inside(paths, path), f"missing; evaluate again with: hmx evaluate {paths.argument}")
 
 

@@ -163,8 +163,8 @@ def _with_defaults(layers: _Layers, named: bool) -> Config:
     return cfg
 
 
-def read_file(file: Path) -> codec.Parsed:
-    """Read a configuration file, or the `run.toml` of a run folder.
+def read_file(file: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """Read a configuration file, or the `run.toml` of a run folder, see `hmx.config.codec.parse_toml`.
 
     Raises:
         HmxError: the file does not exist, cannot be read, is not TOML, or has a newer schema.
@@ -191,7 +191,7 @@ def read_file(file: Path) -> codec.Parsed:
 
 
 def _add_file(layers: _Layers, file: Path, new_run: bool) -> None:
-    values, lines, _ = read_file(file)
+    values, lines = read_file(file)
     path = file / RUN_FILE if file.is_dir() else file
     if new_run:
         values.pop("env.sha256", None)  # of the other run's environment

@@ -171,19 +171,17 @@ def _chart(plot: blocks.Plot) -> dict[str, JsonValue]:
             **(ends if len(ends) == 2 else {}),
         })  # fmt: skip
     return {
-        **{name: _axis(axis) for name, axis in (("x", plot.x), ("y", plot.y), ("x2", plot.x2)) if axis},
+        **{name: _labelled(axis) for name, axis in (("x", plot.x), ("y", plot.y), ("x2", plot.x2)) if axis},
         **({"categories": [printable(name, "") for name in plot.categories]} if plot.categories else {}),
         "grouped": plot.grouped,
         "grids": [{"x": list(x), "x2": _rounded(x2)} for x, x2 in grids],
         "series": lines,
-        "references": [
-            plain(asdict(replace(reference, label=printable(reference.label, "")))) for reference in plot.references
-        ],
+        "references": [_labelled(reference) for reference in plot.references],
     }
 
 
-def _axis(axis: blocks.Axis) -> JsonValue:
-    return plain(asdict(replace(axis, label=printable(axis.label, ""))))
+def _labelled(part: blocks.Axis | blocks.Reference) -> JsonValue:
+    return plain(asdict(replace(part, label=printable(part.label, ""))))
 
 
 def _rounded(values: Sequence[float | None]) -> list[JsonValue]:

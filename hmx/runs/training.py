@@ -61,12 +61,7 @@ def open_host(session: Session, guard: SignalGuard, warn: Callable[[str], None])
     if spec.simulator is None:
         return None
     assert hosted is not None  # others are refused when the configuration is checked
-    stopping = partial(_is_requested, guard)
-    return Host(spec, cfg.env, cfg.algo.num_steps, cfg.run.seed, hosted, stopping, warn)
-
-
-def _is_requested(guard: SignalGuard) -> bool:
-    return guard.requested is not None
+    return Host(spec, cfg.env, cfg.algo.num_steps, cfg.run.seed, hosted, lambda: guard.requested is not None, warn)
 
 
 class Training:

@@ -42,4 +42,4 @@ def summary(name: str) -> str:
 
 def values(name: str) -> dict[str, Any]:
     """Read the values that a preset sets, by dotted key."""
-    return codec.parse_toml(text(name), f"preset {name}").values
+    return codec.parse_toml(text(name), f"preset {name}")[0]

@@ -85,7 +85,8 @@ def read_source(
     file = None if config is None else Path(config)
     table = None if file is None else _table(file)
     name = " and ".join([f"preset {preset}"] * (preset is not None) + [str(file)] * (file is not None))
-    by_name = bool(named) and preset is None and file is None and not _names_environment(sets, flags)
+    other_env = ENV_KEY in flags or any(text.partition("=")[0].strip() == ENV_KEY for text in sets)
+    by_name = bool(named) and preset is None and file is None and not other_env
     equations = by_name or (preset == METTA and file is None) or (table is not None and preset in (None, METTA))
     if not equations:
         trained = None if table is not None else file
@@ -100,10 +101,6 @@ def read_source(
             notes = ("hmx compute-config without these inputs, or with --env, sizes hmx train",)
         source = SizesSource(name=name or EQUATIONS, inputs={}, trainer=None, hypers=hypers, workers=True, notes=notes)
     return replace(source, inputs={**source.inputs, **(table or {})})
-
-
-def _names_environment(sets: Iterable[str], flags: Mapping[str, object]) -> bool:
-    return ENV_KEY in flags or any(text.partition("=")[0].strip() == ENV_KEY for text in sets)
 
 
 def _mixed(name: str, named: Iterable[str], sets: Iterable[str], flags: Mapping[str, object]) -> HmxError:
@@ -166,7 +163,7 @@ def _ask_memory(cfg: Config) -> Memory | None:
 
 def _table(file: Path) -> dict[str, object] | None:
     """Return the inputs of a file with a table `[batch]`; None for any other file."""
-    values = read_file(file).values
+    values, _ = read_file(file)
     prefix = f"{TABLE}."
     if not any(key.startswith(prefix) for key in values):
         return None
