@@ -23,6 +23,7 @@ if "_HMX_COMPLETE" in os.environ:
     os.environ["COLUMNS"] = "10000"  # fish treats each line of a wrapped description as a candidate
     completion_init()
 
+TRUST_PANEL = "Trust in code"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -117,7 +118,7 @@ app = typer.Typer(
     cls=Root,
     add_completion=False,  # its options ignore the name of a shell
     help="Train reinforcement-learning agents in JAX, and see why they learn.",
-    epilog="Start with: hmx train --preset quick. hmx COMMAND --help explains the rest.",
+    epilog="Start with: hmx train --preset gumbel. hmx COMMAND --help explains the rest.",
     no_args_is_help=True,
     rich_markup_mode=MARKUP,
     pretty_exceptions_enable=False,
@@ -163,7 +164,12 @@ def root(
     ] = False,
     trust_env: Annotated[
         bool,
-        typer.Option(TRUST_FLAG, metavar="", help="Run the code that a run folder or file names (accepted anywhere)."),
+        typer.Option(
+            TRUST_FLAG,
+            metavar="",
+            help="Run the code that a run folder or file names (accepted anywhere).",
+            rich_help_panel=TRUST_PANEL,
+        ),
     ] = False,
     accept_env_change: Annotated[
         bool,
@@ -171,6 +177,7 @@ def root(
             ACCEPT_FLAG,
             metavar="",
             help="Use your code even if it has changed since the run began (accepted anywhere).",
+            rich_help_panel=TRUST_PANEL,
         ),
     ] = False,
     install_completion: Annotated[

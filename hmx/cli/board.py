@@ -43,7 +43,9 @@ def board(options: BoardOptions, root: Root = Path(DEFAULT_ROOT)) -> None:
 
         from hmx.cli.board_pages import application
     if not root.is_dir():
-        raise HmxError(f"there is no folder {root}", "hmx train makes runs/; --root names another folder")
+        raise HmxError(
+            f"there is no folder {root}", "hmx train --preset gumbel makes runs/; --root names another folder"
+        )
     try:
         listener = socket.create_server((_HERE, options.port))  # from now on a browser waits for the first page
     except OSError as problem:

@@ -30,7 +30,7 @@ def presets(
     Example: hmx presets tiny
     """
     from hmx.records.plain import plain
-    from hmx.render.blocks import Cell, Column, Document, Row, Table
+    from hmx.render.blocks import Block, Cell, Column, Document, Heading, Row, Table
 
     if name is not None:
         if json:
@@ -38,8 +38,13 @@ def presets(
         else:
             sys.stdout.write(known.text(name))
         return
-    summaries = {name: known.summary(name) for name in known.names()}
-    rows = tuple(Row((Cell(name, tone="strong"), text)) for name, text in summaries.items())
-    table = Table((Column("", "left"), Column("", "left")), rows)
-    listed = plain([{"name": name, "summary": text} for name, text in summaries.items()])
-    write_result({"schema": SCHEMA, "presets": listed}, Document("", (table,)), json)
+    listed = [
+        {"name": name, "summary": known.summary(name), "reproduction": name in known.REPRODUCTIONS}
+        for name in known.names()
+    ]
+    columns, blocks = (Column("", "left"), Column("", "left")), list[Block]()
+    for title, reproduction in (("To start from", False), ("To reproduce other implementations", True)):
+        shown = [one for one in listed if one["reproduction"] is reproduction]
+        rows = tuple(Row((Cell(str(one["name"]), tone="strong"), str(one["summary"]))) for one in shown)
+        blocks += (Heading(title), Table(columns, rows))
+    write_result({"schema": SCHEMA, "presets": plain(listed)}, Document("", tuple(blocks)), json)

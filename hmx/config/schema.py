@@ -122,7 +122,7 @@ class RunConfig:
     wandb: Literal["disabled", "offline", "online"] = opt(
         "disabled", "log metrics to Weights & Biases", flag="--wandb", metavar="MODE", panel=OUTPUT_PANEL
     )
-    wandb_project: str = opt("hackmatrix", "Weights & Biases project")
+    wandb_project: str = opt("hmx", "Weights & Biases project")
     tensorboard: bool = opt(
         False, "write TensorBoard event files to the folder tensorboard of the run", flag="--tensorboard",
         panel=OUTPUT_PANEL,

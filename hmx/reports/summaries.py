@@ -221,7 +221,7 @@ def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
 def run_list(found: ListResult, filtered: bool = False) -> Document:
     """Show a row per run; `filtered` says that only some runs of the folder were asked for."""
     if not found.runs:
-        why = "no run matches" if filtered else "hmx train creates one"
+        why = "no run matches" if filtered else "hmx train --preset gumbel creates one"
         return Document("", (Paragraph(f"no runs in {found.root}: {why}"),))
     columns = [
         texts("run", lambda row: quoted(row.name, _LONGEST)),

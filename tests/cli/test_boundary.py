@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hmx.cli import boundary
+from hmx.config.presets import REPRODUCTIONS
 from hmx.errors import ExitCode, HmxError
 
 
@@ -165,6 +166,11 @@ def test_a_hint_is_given_once_and_is_useful(hmx: Any, words: str, hint: str) -> 
 def test_help_of_a_command_and_settings_of_a_preset_are_shown(hmx: Any) -> None:
     assert hmx("help", "runs", "list").stdout == hmx("runs", "list", "--help").stdout != ""
     assert 'id = "corridor"' in hmx("presets", "tiny").stdout
+    listed = json.loads(hmx("presets", "--json").stdout)["presets"]
+    kinds = {one["name"]: one["reproduction"] for one in listed}
+    assert kinds["brax"] and not kinds["gumbel"] and set(REPRODUCTIONS) < set(kinds)
+    start, reproduce = hmx("presets").stdout.split("To reproduce other implementations")
+    assert "gumbel " in start and "brax " in reproduce and "brax " not in start
     values = json.loads(hmx("presets", "tiny", "--json").stdout)["values"]
     assert values["env.id"] == "corridor" and values["algo.num_steps"] == 16
 

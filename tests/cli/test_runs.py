@@ -227,7 +227,7 @@ def test_remove_asks_and_rename_is_reported(hmx: Any, run: Path, monkeypatch: py
 
 def test_an_empty_list_says_whether_a_filter_emptied_it(hmx, tmp_path):
     (tmp_path / "runs").mkdir()
-    assert hmx("runs", "list").stdout == "no runs in runs: hmx train creates one\n"
+    assert hmx("runs", "list").stdout == "no runs in runs: hmx train --preset gumbel creates one\n"
     assert hmx("runs", "list", "--match", "zz*").stdout == "no runs in runs: no run matches\n"
 
 

@@ -88,9 +88,9 @@ def paths(make_config: MakeConfig) -> RunPaths:
 
 def test_run_is_sent_once(paths: RunPaths, cloud: Cloud) -> None:
     first = sync(paths.folder)
-    assert (first.sent, first.there, first.project) == (6, 0, "hackmatrix")
+    assert (first.sent, first.there, first.project) == (6, 0, "hmx")
     assert list(cloud.steps.values()) == [[32, 64, 96]] * 2
-    assert cloud.metrics["hackmatrix"] == {"train/x": 0.5}
+    assert cloud.metrics["hmx"] == {"train/x": 0.5}
     assert cloud.exit_codes == [0, 0]
     again = sync(paths.folder)
     assert (again.sent, again.there) == (0, 6)

@@ -10,6 +10,9 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest
 
 DEFAULT = "default"
+REPRODUCTIONS = ("brax", "consequence", "metta", "scs", "scs-doc")
+"""Presets with the sizes of other implementations or documents, to compare with; all others are to start from."""
+
 _FOLDER = Path(__file__).parent
 
 
