@@ -15,7 +15,7 @@ from hmx import episodes as playing
 from hmx.algos.metrics import info_name
 from hmx.algos.search import SearchAct, act_alone
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, EnvSpec, take
 from hmx.episodes import Now, Step
 from hmx.rl import distributions, policies
 from hmx.types import Array, Key
@@ -237,6 +237,27 @@ def make_chunks(whole: Evaluation) -> Chunks:
         return play, Played(whole.unfinished(play), found.finished.sum(), found.length.astype(jnp.float32).sum())
 
     return _chunks(whole, advance, donate=(2,))
+
+
+class KeptStep(NamedTuple):
+    """One step of `K` environments, without what follows it."""
+
+    env_state: Any  # before the action
+    obs: Any  # before the action
+    legal: Any
+    decision: Decision
+    reward: Any
+    terms: Any
+    info: Any
+    terminated: Any
+    truncated: Any
+
+
+def keep_step(spec: EnvSpec, step: Step, envs: Any) -> KeptStep:
+    """Return a step of the environments in `envs [K]`."""
+    now, seen = step.before, step.timestep
+    rest = (now.obs, now.legal, step.decision, seen.reward, seen.terms, seen.info, seen.terminated, seen.truncated)
+    return KeptStep(take(spec, now.env_state, envs), *jax.tree.map(lambda leaf: leaf[envs], rest))
 
 
 class Recorded(NamedTuple):

@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from hmx.algos.evaluate import Chunks, Episodes, EvalPolicy, Recorded, make_evaluation, make_recorder, record
+from hmx.algos.evaluate import (
+    Chunks,
+    Episodes,
+    EvalPolicy,
+    KeptStep,
+    Recorded,
+    keep_step,
+    make_evaluation,
+    make_recorder,
+    record,
+)
 from hmx.algos.search import make_act, simulations_of
-from hmx.algos.types import Decision
 from hmx.envs.protocol import EnvSpec, take
-from hmx.episodes import Step
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
 from hmx.records.paths import RunPaths
@@ -26,7 +34,6 @@ from hmx.runs.restoring import Run
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
 from hmx.runs.simulated import opened
-from hmx.stats.intervals import Floats
 from hmx.types import Array, Key
 
 LONGEST = 1000  # steps of an episode that are shown, at most
@@ -34,19 +41,6 @@ MOST = 20_000  # episodes of an evaluation that is played again, at most
 
 _NUMBERS = 32  # of an observation, at most
 _STREAM = 4  # of the seed: 0 to 3 are for training, evaluation, gradient reports and scores
-
-
-class _Kept(NamedTuple):
-    """One step of the episodes that are shown."""
-
-    env_state: Any  # before the action
-    obs: Any  # before the action; None if the environment describes or renders its states
-    decision: Decision
-    reward: Any
-    terms: Mapping[str, Floats]
-    info: Mapping[str, Floats]
-    terminated: Any
-    truncated: Any
 
 
 class _Plan(NamedTuple):
@@ -105,14 +99,14 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
     env, spec, algorithm = session.env, session.env.spec, session.algorithm
     policy = EvalPolicy(make_act(algorithm, env, session.cfg, plan.search, plan.greedy), algorithm.initial_carry)
     whole = make_evaluation(env, policy, plan.num_envs, plan.episodes, plan.longest)
-    recorder = make_recorder(whole, partial(_kept, spec))
+    recorder = make_recorder(whole, partial(keep_step, spec))
     if session.lowered is not None:
         programs = session.lowered.part("report", plan.search, plan.greedy, plan.num_envs, plan.episodes, plan.longest)
         recorder = Chunks(programs.reuse("start", recorder.start), programs.reuse("advance", recorder.advance))
 
     def steps(entries: Sequence[int]) -> Iterator[tuple[Episodes, Recorded]]:
         with opened(env, session.cfg.env, min(plan.num_envs, plan.episodes), plan.seed) as stepped:
-            own = recorder if stepped is env else make_recorder(whole.on(stepped), partial(_kept, spec))
+            own = recorder if stepped is env else make_recorder(whole.on(stepped), partial(keep_step, spec))
             key = jax.random.clone(plan.key)  # the same random numbers each time, on purpose
             for found, recorded in record(own, state, key, entries):
                 progress("compiling and playing episodes", int(found.finished.sum()), plan.episodes)
@@ -123,24 +117,15 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
         last = so_far
     found: Episodes = jax.device_get(last)
     places, entries = _chosen(found.total)
-    kept: list[list[_Kept]] = [[] for _ in places]
+    kept: list[list[KeptStep]] = [[] for _ in places]
+    shows_obs = spec.describe is None and spec.render is None
     for so_far, recorded in steps(entries):
         step = jax.device_get(recorded)
         for i in np.flatnonzero(step.playing):
-            kept[i].append(step.kept)
+            kept[i].append(step.kept if shows_obs else step.kept._replace(obs=None))
         if np.asarray(so_far.finished)[entries].all():
             break
     return found, tuple(_episode(spec, place, kept[i], i) for i, place in enumerate(places))
-
-
-def _kept(spec: EnvSpec, step: Step, envs: Array) -> _Kept:
-    seen, is_described = step.timestep, spec.describe is not None or spec.render is not None
-    outcome = (seen.reward, seen.terms, seen.info, seen.terminated, seen.truncated)
-    shown = None if is_described else step.before.obs
-    return _Kept(
-        take(spec, step.before.env_state, envs),
-        *jax.tree.map(lambda leaf: leaf[envs], (shown, step.decision, *outcome)),
-    )
 
 
 def _places(episodes: int) -> tuple[str, ...]:
@@ -155,7 +140,7 @@ def _chosen(total: Array) -> tuple[tuple[str, ...], list[int]]:
     return places, [int(order[index[place]]) for place in places]
 
 
-def _episode(spec: EnvSpec, place: str, steps: Sequence[_Kept], i: int) -> PlayedEpisode:
+def _episode(spec: EnvSpec, place: str, steps: Sequence[KeptStep], i: int) -> PlayedEpisode:
     """Describe the episode of the environment at index i; the page shows only the start of a very long one."""
     last = steps[-1]
     won = any(name.startswith("wins") and value[i] > 0 for name, value in last.info.items())
@@ -164,7 +149,7 @@ def _episode(spec: EnvSpec, place: str, steps: Sequence[_Kept], i: int) -> Playe
     return PlayedEpisode(place, total, len(steps), ending, tuple(_step(spec, step, i) for step in steps[:LONGEST]))
 
 
-def _step(spec: EnvSpec, step: _Kept, e: int) -> PlayedStep:
+def _step(spec: EnvSpec, step: KeptStep, e: int) -> PlayedStep:
     actions, probs = step.decision.action[e], step.decision.probs[e]
     value = float(np.mean(step.decision.value[e]))
     names = spec.action_names
@@ -187,7 +172,7 @@ def _step(spec: EnvSpec, step: _Kept, e: int) -> PlayedStep:
     )
 
 
-def _state(spec: EnvSpec, step: _Kept, e: int) -> Mapping[str, JsonValue]:
+def _state(spec: EnvSpec, step: KeptStep, e: int) -> Mapping[str, JsonValue]:
     """Describe a position as the environment does, or by its text, or by the start of its observation."""
     if step.obs is None:
         state = take(spec, step.env_state, np.array([e]))

@@ -12,20 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.algos.evaluate import EvalPolicy, make_evaluation, make_recorder, record, taking
+from hmx.algos.evaluate import EvalPolicy, KeptStep, keep_step, make_evaluation, make_recorder, record, taking
 from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.algos.types import Carry, Decision
 from hmx.config.schema import Config, EnvConfig
 from hmx.envs.hackmatrix.entry import GameRules
 from hmx.envs.protocol import EnvSpec, EnvState, playable, take
-from hmx.episodes import Step
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress
 from hmx.records.paths import CHAMPION, DEFAULT_ROOT
 from hmx.reports.review.findings import GameReview, ReviewFindings
 from hmx.reports.review.judge import GamePositions, Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
-from hmx.runs.buffers import Host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session
@@ -149,19 +147,6 @@ def judge_of(session: Session, state: Any, request: ReviewRequest) -> Judge:
     return Judge(session.env, policy, network.outputs, network.params(state), options)
 
 
-class _Kept(NamedTuple):
-    """One step of a game, in a batch of one."""
-
-    env_state: Any  # before the action
-    obs: Host
-    legal: Host
-    action: Host
-    reward: Host
-    terminated: Host
-    truncated: Host
-    info: dict[str, Host]
-
-
 def play_games(judge: Judge, episodes: int, seed: int) -> list[PlayedGame]:
     """Play games side by side from new starts, at most `LONGEST` moves each, with the policy of the rollouts."""
     spec, policy = judge.env.spec, judge.policy
@@ -171,33 +156,27 @@ def play_games(judge: Judge, episodes: int, seed: int) -> list[PlayedGame]:
     ) -> tuple[Decision, Carry]:
         return taking(policy.act(params, obs, legal, jax.random.split(key, episodes))), carry
 
-    def keep(step: Step, envs: Array) -> tuple[Any, ...]:
-        now, seen = step.before, step.timestep
-        outcome = (seen.reward, seen.terminated, seen.truncated, seen.info)
-        kept = jax.tree.map(lambda leaf: leaf[envs], (now.obs, now.legal, step.decision.action, *outcome))
-        return take(spec, now.env_state, envs), *kept
-
     whole = make_evaluation(judge.env, EvalPolicy(act), episodes, episodes, LONGEST)
     key = jax.random.fold_in(jax.random.key(seed), _STREAM)
-    steps = record(make_recorder(whole, keep), judge.params, key, range(episodes))
-    games: list[list[_Kept]] = [[] for _ in range(episodes)]
+    steps = record(make_recorder(whole, partial(keep_step, spec)), judge.params, key, range(episodes))
+    games: list[list[KeptStep]] = [[] for _ in range(episodes)]
     while (found := interruptible(partial(next, steps, None))) is not None:
         step = jax.device_get(found[1])
         states, *others = step.kept
         for i in np.flatnonzero(step.playing):
             one = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], others)
-            games[i].append(_Kept(take(spec, states, np.array([i])), *one))
+            games[i].append(KeptStep(take(spec, states, np.array([i])), *one))
     return [_game(spec, f"game {i + 1}", game) for i, game in enumerate(games)]
 
 
-def _game(spec: EnvSpec, name: str, steps: Sequence[_Kept]) -> PlayedGame:
+def _game(spec: EnvSpec, name: str, steps: Sequence[KeptStep]) -> PlayedGame:
     last = steps[-1]
     won = bool(last.info.get("wins_sum", np.zeros(1))[0] > 0)
     ended, truncated = last.terminated[0], last.truncated[0]
     outcome = "unfinished" if not (ended | truncated) else "won" if won else "ended" if ended else "truncated"
     states = [step.env_state for step in steps]
     joined = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves, axis=spec.state_axis)), *states)
-    shown = zip(*((step.obs, step.legal, step.action) for step in steps), strict=True)
+    shown = zip(*((step.obs, step.legal, step.decision.action) for step in steps), strict=True)
     total = sum(float(step.reward.mean()) for step in steps)
     return PlayedGame(name, GamePositions(joined, *map(np.concatenate, shown)), outcome, total)
 
