@@ -181,8 +181,6 @@ def test_own_options_are_typed_checked_and_stored():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("import jax,", "import jaxx,"), "game.py:3, in <module>: import jaxx,"),
-        (("def step", "def step(("), "SyntaxError"),
         (("    return 0, obs", "    return nothing, obs"), "game.py:16, in reset: return nothing"),
         (("def step(", "def stop("), "game.py has no step"),
         (("ACTIONS =", "ACTS ="), "does not say what actions it takes"),
@@ -205,7 +203,6 @@ def test_own_options_are_typed_checked_and_stored():
         (("[state > 0, True]", "[1j, 0]"), "what legal returns has the type complex64; expected bool"),
         (("[state > 0, True]", "[True]"), "legal returns shape (1,); expected (2,)"),
         (("size: int = 4", "size: list = 4"), "Options.size must be a bool, int, float or str with a default"),
-        (("import jax,", "raise SystemExit(3)\nimport jax,"), "SystemExit: 3"),
     ],
 )
 def test_bad_files_get_one_clear_error(change, words):
@@ -260,30 +257,11 @@ def test_numbers_beside_0_and_1_as_truth_values_are_refused_before_training(chan
     assert words in refused(GAME.replace(*change))
 
 
-def test_missing_files_modules_and_attributes_are_named():
-    for env_id, words in (("./no.py", "there is no file"), ("no.such:make", "there is no module no.such")):
-        with pytest.raises(HmxError, match=words):
-            load_env(env_id)
+def test_a_missing_attribute_gets_the_nearest_name():
     write(GAME)
     with pytest.raises(HmxError, match=r"game.py has no reseet") as found:
         load_env("./game.py:reseet")
     assert found.value.hint == "did you mean ./game.py:reset?"
-
-
-def test_code_that_a_run_names_does_not_run_without_trust(tmp_path, monkeypatch):
-    write("open('ran', 'w').close()\n" + GAME)
-    cfg = EnvConfig(id="./game.py")
-    with pytest.raises(HmxError, match="you have not trusted") as found:
-        make_env(cfg, RewardWeights())
-    assert "--trust-env" in found.value.hint and not (tmp_path / "ran").exists()
-    monkeypatch.setattr(user_code.Permissions, "trust", True)
-    make_env(cfg, RewardWeights())
-    monkeypatch.setattr(user_code.Permissions, "trust", False)
-    monkeypatch.setattr(user_code, "_allowed", [])  # as in another process
-    make_env(cfg, RewardWeights())
-    write(GAME)
-    with pytest.raises(HmxError, match="you have not trusted"):
-        make_env(cfg, RewardWeights())
 
 
 def test_packages_register_environments_and_clashes_are_refused(monkeypatch):

@@ -24,6 +24,7 @@ from hmx.algos.ppo.loss import policy_advantage, ppo_loss
 from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.ppo.update import fit_codec, make_ppo
 from hmx.algos.sequences import Batch
+from hmx.config.fields import replace
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.protocol import EnvSpec
@@ -109,25 +110,12 @@ def measured(cfg, parts, state, hypers, batch):
     return measure(Sums(found.losses, found.grads, steps, np.ones(len(steps))), (), coefs, layers(params)).whole
 
 
-def test_gradient_norm_and_losses_are_those_of_training():
-    """On the rows of an update of one gradient step, with two agents."""
-    parts, state, hypers, batch, metrics = experience(RENDEZVOUS, trained=True)
-    whole = measured(RENDEZVOUS, parts, state, hypers, batch)
+def test_gradient_norm_and_losses_are_those_of_training_and_its_actor_metrics():
+    """On the rows of an update of one gradient step, with two agents and a reference policy.
 
-    def number(metric):
-        return float(metrics[metric].total / metrics[metric].count)
-
-    assert whole.components[TOTAL].norm == pytest.approx(number("train/grad_norm"), rel=2e-5)
-    assert whole.components[TOTAL].loss == pytest.approx(number("train/total_loss"), rel=2e-5)
-    assert whole.components["task"].loss == pytest.approx(number("train/policy_loss"), abs=1e-6)
-    assert whole.components["value"].loss == pytest.approx(0.5 * number("train/value_loss"), rel=2e-5)
-    assert whole.components["entropy"].loss == pytest.approx(-0.01 * number("train/entropy"), rel=2e-5, abs=1e-7)
-
-
-def test_kl_is_that_of_training_and_so_are_the_parts_of_an_ordinary_update():
-    """With a reference policy: `actor/...` of the update before which a report is due, and `kl` of the report."""
-    cfg = configure("rendezvous", num_agents=2, ref="another run", ref_kl_coef=40.0)
-    cfg = dataclasses.replace(cfg, run=dataclasses.replace(cfg.run, grad_report_every=1))
+    `actor/...` are metrics of the update before which a report is due.
+    """
+    cfg = replace(RENDEZVOUS, {"ppo.ref": "another run", "ppo.ref_kl_coef": 40.0, "run.grad_report_every": 1})
     parts, state, hypers, batch, metrics = experience(cfg, trained=True)
     whole = measured(cfg, parts, state, hypers, batch)
     found = {name: float(metric.total / metric.count) for name, metric in metrics.items() if isinstance(metric, Mean)}
@@ -135,6 +123,9 @@ def test_kl_is_that_of_training_and_so_are_the_parts_of_an_ordinary_update():
     assert whole.components["kl"].norm > 0.01
     assert whole.components[TOTAL].norm == pytest.approx(found["train/grad_norm"], rel=2e-5)
     assert whole.components[TOTAL].loss == pytest.approx(found["train/total_loss"], rel=2e-5)
+    assert whole.components["task"].loss == pytest.approx(found["train/policy_loss"], abs=1e-6)
+    assert whole.components["value"].loss == pytest.approx(0.5 * found["train/value_loss"], rel=2e-5)
+    assert whole.components["entropy"].loss == pytest.approx(-0.01 * found["train/entropy"], rel=2e-5, abs=1e-7)
     for name in ("task", "entropy", "kl"):
         assert found[f"actor/grad_norm/{name}"] == pytest.approx(whole.components[name].norm, rel=1e-4)
     for name in ("entropy", "kl"):
