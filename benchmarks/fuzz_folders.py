@@ -16,11 +16,12 @@ from hmx.runs.lowered import SUFFIX, LoweredPrograms
 from hmx.simulators import journal
 from hmx.simulators.spaces import Facts
 from hmx.study.best import best_trial
-from hmx.study.confirm import confirmations_due, study_is_finished
+from hmx.study.confirm import confirmations_due
 from hmx.study.folder import read_study
 from hmx.study.halving import promotions
 from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
 from hmx.study.space import with_values
+from hmx.study.state import standing
 from hmx.study.status import study_status
 from hmx.study.verify import verify_study
 
@@ -51,7 +52,7 @@ def use_study(folder: Path) -> Any:
     verify_study(folder)
     list(promotions(study, complete_revisions(study)))
     list(confirmations_due(study))
-    study_is_finished(study)
+    standing(study)
     for trial in study.trials:
         with_values(study.configs, trial.values)
     turn = next_turn(study)

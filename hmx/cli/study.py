@@ -70,25 +70,23 @@ def new(
 
     Example: hmx study new seeds --preset control --seeds 5 --space 'algo.gamma=0.9|0.99'
     """
+    from hmx.study import summaries
     from hmx.study.create import new_study, plan_study, study_place
+    from hmx.study.plan import measure_speed, plan_of
 
     folder = study_place(study)
-    configs = _configs(typed, sets, config or [], preset)
+    configs, speed = _configs(typed, sets, config or [], preset), None
     if dry_run:
         from hmx.console.progress import status
-        from hmx.study import summaries
-        from hmx.study.plan import measure_speed, plan_of
 
-        planned = plan_study(folder, configs, space or (), request)
+        made = plan_study(folder, configs, space or (), request)
         with status("measuring the speed of training"):
-            speed = measure_speed(planned)
-        found = plan_of(planned, speed)
-        write_result(found.to_json(), summaries.plan(found), json)
-        return
-    made = new_study(folder, configs, space or (), request)
-    if json:
-        print_json({"schema": 1, "study": str(made.folder), "trials": made.settings.trials})
+            speed = measure_speed(made)
     else:
+        made = new_study(folder, configs, space or (), request)
+    found = plan_of(made, speed)
+    write_result({"trials": made.settings.trials, **found.to_json()}, summaries.plan(found), json)
+    if not dry_run and not json:
         say("wrote", f"{made.folder}: {counted(made.settings.trials, 'trial')}")
         say("train with", f"hmx study work {shlex.quote(str(study))}")
 
@@ -164,8 +162,9 @@ def work(
         say("stopped", f"after {counted(done.trained, 'result')}; another worker continues")
         raise typer.Exit(128 + done.signum)
     if not quiet:
-        say("finished", f"{folder}: nothing is left to do; this worker wrote {counted(done.trained, 'result')}")
-        say("next", f"hmx study status {shlex.quote(str(study))}")
+        now = done.standing
+        say(now.state, f"{folder}: {now.reason}; this worker wrote {counted(done.trained, 'result')}")
+        say("next", f"{now.next.text}: {now.next.command}")
 
 
 def _tell(json: bool, quiet: bool, step: WorkStep) -> None:
@@ -192,7 +191,7 @@ def _show_file(file: ClusterFile, submitted: bool, dry_run: bool, json: bool) ->
 
 @app.command(cls=Command)
 def status(study: StudyArgument, json: Json = False) -> None:
-    """Show the state of all trials, what is left, and the best trials so far.
+    """Show the state of all trials, what is left, what to do next, and the trials that lead.
 
     Example: hmx study status lr
     """
@@ -235,9 +234,9 @@ def best(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the best trial, and write its configuration.
+    """Show the best trial of a finished study, and write its configuration.
 
-    The best is that with the best objective on fresh seeds, if the study has confirmed its best trials.
+    The best is that with the best objective on fresh seeds. A study without fresh seeds has the first of its search.
 
     Example: hmx study best lr --config best.toml
     """
@@ -253,6 +252,8 @@ def best(
     if config is not None:
         say("wrote", str(config))
         say("train with", f"hmx train --config {shlex.quote(str(config))}")
+    elif not json:
+        say("next", f"{found.standing.next.text}: {found.standing.next.command}")
 
 
 @app.command(cls=Command)
@@ -268,16 +269,16 @@ def add(request: AddRequest, study: StudyArgument, space: Space = None, json: Js
 
     Example: hmx study add lr --confirm 10
     """
+    from hmx.study import summaries
     from hmx.study.create import add_to_study, find_study
+    from hmx.study.plan import plan_of
 
     extended = add_to_study(find_study(study), space or (), request)
-    if json:
-        print_json({"schema": 1, "study": str(extended.folder), "trials": extended.settings.trials})
-    else:
-        settings = extended.settings
-        seeds = counted(settings.confirm_seeds, "fresh seed")
-        best = f", the best {settings.confirm_top} on {seeds}" if settings.confirm_seeds else ""
-        say("extended", f"{extended.folder} to {counted(settings.trials, 'trial')}{best}")
+    found = plan_of(extended)
+    write_result({"trials": extended.settings.trials, **found.to_json()}, summaries.plan(found), json)
+    if not json:
+        say("extended", f"{extended.folder} to {counted(extended.settings.trials, 'trial')}")
+        say("train with", f"hmx study work {shlex.quote(str(study))}")
 
 
 @app.command(cls=Command)

@@ -37,11 +37,6 @@ def confirmations_due(study: Study) -> Iterator[Confirmation]:
             )
 
 
-def study_is_finished(study: Study) -> bool:
-    """Return whether no worker will find anything to do: the search is finished, and its best trials are confirmed."""
-    return search_is_finished(study) and not any(run.open for run in study.runs) and not any(confirmations_due(study))
-
-
 def fresh_seeds(study: Study) -> tuple[int, ...]:
     """Return the seeds of confirmations: those after the seeds of the trials."""
     run = study.base.run

@@ -25,6 +25,8 @@ from hmx.reports.compare.request import EVALUATION
 from hmx.study import optuna_samplers
 from hmx.study.check import check_settings
 from hmx.study.folder import config_choice, create_settings, read_study
+from hmx.study.halving import expected_at
+from hmx.study.plan import first_rung
 from hmx.study.records import (
     CONFIGS,
     SETTINGS,
@@ -36,7 +38,7 @@ from hmx.study.records import (
     StudySettings,
     create,
 )
-from hmx.study.request import DEFAULT_TRIALS, STUDIES, AddRequest, SearchRequest
+from hmx.study.request import DEFAULT_CONFIRM, DEFAULT_TRIALS, STUDIES, AddRequest, SearchRequest
 from hmx.study.samplers import grid_points
 from hmx.study.space import check_space, parse_space
 
@@ -72,7 +74,11 @@ def plan_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str]
         raise HmxError("a study needs something to vary", "--space algo.learning_rate=1e-4..1e-2:log")
     check_space(parameters, bases)
     settings = _settings(parameters, request)
-    return Study(folder=folder, history=(settings,), configs=bases, trials=(), confirmations=())
+    planned = Study(folder=folder, history=(settings,), configs=bases, trials=(), confirmations=())
+    short = first_rung(planned)
+    if short and short.certain:
+        raise HmxError(f"no trial can have a value: {short.why}", short.longer)
+    return planned
 
 
 def new_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str], request: SearchRequest) -> Study:
@@ -201,7 +207,7 @@ def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySett
     rungs = request.rungs or (1 if sampler == "grid" or request.metric == EVALUATION else 3)
     if request.metric == EVALUATION and rungs > 1:
         raise HmxError(f"--rungs {rungs}: only a run that has ended is evaluated", "--metric evaluation --rungs 1")
-    return StudySettings(
+    settings = StudySettings(
         space=space,
         objective=_objective(request),
         trials=points or request.trials or DEFAULT_TRIALS,
@@ -211,11 +217,12 @@ def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySett
         sampler_seed=request.sampler_seed,
         batch=request.batch,
         synchronous=request.synchronous,
-        confirm_top=request.confirm_top if request.confirm else 0,
-        confirm_seeds=request.confirm,
         max_kills=request.max_kills,
         versions=meta.versions(),
     )
+    selects = min(request.confirm_top, expected_at(settings, rungs - 1)) < settings.trials
+    seeds = request.confirm if request.confirm is not None else DEFAULT_CONFIRM * selects
+    return dataclasses.replace(settings, confirm_top=request.confirm_top if seeds else 0, confirm_seeds=seeds)
 
 
 def _check_choices(space: Sequence[Parameter]) -> None:

@@ -7,9 +7,21 @@ arXiv:1502.07943), so the promotions do not depend on when trials finish.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
-from hmx.study.records import Promotion, Study, Trial, ranges_of, rank
+from hmx.study.records import Promotion, Study, StudySettings, Trial, ranges_of, rank
+
+
+def update_at(num_updates: int, share: float) -> int:
+    """Return the update at which a run reaches a share of its updates."""
+    return max(1, math.ceil(share * num_updates - 1e-9))
+
+
+def expected_at(settings: StudySettings, rung: int) -> int:
+    """Return the number of trials that are expected to reach a rung: one of `eta` continues."""
+    kept: int = settings.trials // settings.eta**rung
+    return max(kept, min(settings.trials, 1))
 
 
 def brackets(study: Study, complete: int) -> list[tuple[Sequence[Trial], bool]]:

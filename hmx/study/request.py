@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from hmx.config.option import opt, same
 from hmx.records.curves import RETURN
-from hmx.study.records import MAX_RUNGS, Measure, Objective, Sampler, StudySettings
+from hmx.study.records import MAX_RUNGS, MAX_SEEDS, Measure, Objective, Sampler, StudySettings
 
 SEARCH_PANEL, OBJECTIVE_PANEL = "Search", "Objective"
 STUDIES = "studies"  # folder of the studies, for names
-DEFAULT_TRIALS, MAX_TRIALS = 40, 1_000_000
+DEFAULT_TRIALS, MAX_TRIALS, DEFAULT_CONFIRM = 40, 1_000_000, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,11 @@ class SearchRequest:
     eta: int = same(StudySettings, "eta", SEARCH_PANEL)
     synchronous: bool = same(StudySettings, "synchronous", SEARCH_PANEL)
     batch: int = same(StudySettings, "batch", SEARCH_PANEL)
-    confirm: int = same(StudySettings, "confirm_seeds", SEARCH_PANEL, default=10)
+    confirm: int | None = opt(
+        None, "fresh seeds on which the best configurations run again; 0 for none (default: "
+        f"{DEFAULT_CONFIRM}, or 0 where the search selects nothing, as in a grid of 3)", "seeds", ge=0, le=MAX_SEEDS,
+        panel=SEARCH_PANEL,
+    )  # fmt: skip
     confirm_top: int = same(StudySettings, "confirm_top", SEARCH_PANEL, default=3, ge=1)
     max_kills: int = same(StudySettings, "max_kills", SEARCH_PANEL)
     metric: str = opt(

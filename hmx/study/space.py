@@ -6,6 +6,7 @@ The types, ranges and rules of the options decide what is allowed.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -32,7 +33,6 @@ OWNED: Mapping[str, str] = {
 
 NumberKind = Literal["float", "int"]
 _NUMERIC: Mapping[str, NumberKind] = {"float": "float", "int": "int"}
-_EXAMPLE = "--space algo.learning_rate=1e-4..1e-2:log"
 
 
 def parse_space(texts: Iterable[str]) -> tuple[Parameter, ...]:
@@ -64,9 +64,23 @@ def parse_space(texts: Iterable[str]) -> tuple[Parameter, ...]:
                 problem = Problem("value", (key,), bad.message, (), values, SPACE)
         problems += [problem] if problem else []
     if problems:
-        failure = error(problems)
-        raise HmxError(failure.message, _EXAMPLE if len(problems) == 1 else failure.hint)
+        failure, (key, *_) = error(problems), (*problems[0].keys, key)
+        raise HmxError(failure.message, failure.hint if len(problems) > 1 else example(key))
     return tuple(parameters.values())
+
+
+def example(key: str) -> str:
+    """Return a `--space` that works, of an option or of the one with the nearest name."""
+    if key not in FIELDS or key in OWNED:
+        key = nearest(key, FIELDS.keys() - OWNED.keys()) or "algo.learning_rate"
+    field, values = FIELDS[key], "A|B|C"
+    if field.choices or field.kind == "bool":
+        values = "|".join(show(choice) for choice in field.choices[:2] or (False, True))
+    elif field.kind in _NUMERIC and field.default:
+        low, high = sorted((field.default / 2, 2 * field.default))
+        low, high = max(low, low if field.ge is None else field.ge), min(high, high if field.le is None else field.le)
+        values = f"{math.ceil(low)}..{high:.0f}" if field.kind == "int" else f"{low:g}..{high:g}"
+    return f"{SPACE} {key}={values}"
 
 
 def text_of(parameter: Parameter) -> str:
@@ -133,14 +147,19 @@ def check_space(space: Sequence[Parameter], configs: Mapping[str, Config]) -> No
         HmxError: the problems of the first value that no trial could have.
     """
     varied = {parameter.key for parameter in space}
+    for parameter, cfg in ends(space, configs):
+        alone = [p for p in known_problems(cfg) if not _involves_others(p.keys, varied, parameter.key)]
+        if alone:
+            raise error_of(alone, codec.flatten(codec.to_dict(cfg)), {parameter.key: SPACE})
+
+
+def ends(space: Sequence[Parameter], configs: Mapping[str, Config]) -> Iterator[tuple[Parameter, Config]]:
+    """Yield each configuration with each end of a range or choice, alone."""
     for base in configs.values():
         for parameter in space:
-            ends = (parameter.low, parameter.high) if parameter.kind != "choice" else parameter.choices
-            for value in ends if parameter.key != CONFIG_KEY else ():
-                cfg = with_values({"": base}, {parameter.key: plain(value)})
-                alone = [p for p in known_problems(cfg) if not _involves_others(p.keys, varied, parameter.key)]
-                if alone:
-                    raise error_of(alone, codec.flatten(codec.to_dict(cfg)), {parameter.key: SPACE})
+            values = (parameter.low, parameter.high) if parameter.kind != "choice" else parameter.choices
+            for value in values if parameter.key != CONFIG_KEY else ():
+                yield parameter, with_values({"": base}, {parameter.key: plain(value)})
 
 
 def _involves_others(keys: Iterable[str], varied: set[str], key: str) -> bool:

@@ -1,4 +1,4 @@
-"""`hmx study status`: the state of every trial, what is left, and the best trials so far."""
+"""`hmx study status`: the state of every trial, what is left, and the trials that lead."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from hmx.records.paths import META
 from hmx.records.plain import JsonResult, JsonValue, ShortRepr
 from hmx.registry.derive import derive
 from hmx.reports.compare.request import CompareRequest
-from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
+from hmx.study.halving import expected_at, update_at
 from hmx.study.records import Confirmation, Objective, RungResult, Study, StudySettings, Trial, TrialState
+from hmx.study.state import Standing, standing
 
 if TYPE_CHECKING:
     from hmx.stats.estimate import Estimate
 
-SHOWN = 5  # trials in a list of the best
+SHOWN = 5  # leading trials in a list
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class RunningTask:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RankedTrial:
-    """One of the best trials."""
+    """One of the leading trials."""
 
     trial: int
     label: str
@@ -63,7 +64,8 @@ class StudyStatus(ShortRepr, JsonResult):
     failed: dict[str, int]
     confirmed: int  # confirmations with a result
     confirmations: int
-    best: tuple[RankedTrial, ...]
+    standing: Standing
+    leading: tuple[RankedTrial, ...]  # as in `Standing.ranked`
     steps_done: int  # environment steps of all results, over all seeds
     steps_expected: int  # of the whole study, with its confirmations
     cpu_seconds: float | None  # processor time of all runs until now; None if unknown
@@ -82,6 +84,7 @@ def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
     held = {task.trial for task in running if not task.confirms}
     states = Counter(state_of(study, trial, held) for trial in study.trials)
     done, expected, spent = steps_done(study), sum(steps_of(study)), cpu_seconds(study)
+    now = standing(study)
     return StudyStatus(
         study=study.folder,
         settings=study.settings,
@@ -92,12 +95,13 @@ def study_status(folder: str | Path, shown: int = SHOWN) -> StudyStatus:
         failed=dict(Counter(trial.failed for trial in study.trials if trial.failed)),
         confirmed=len(study.confirmed),
         confirmations=len(study.confirmations),
-        best=tuple(ranked_trial(study, trial) for trial in study.best()[:shown]),
+        standing=now,
+        leading=tuple(ranked_trial(study, trial) for trial in now.ranked[:shown]),
         steps_done=done,
         steps_expected=expected,
         cpu_seconds=spent,
         cpu_seconds_left=spent * max(expected / done - 1, 0) if spent and done else None,
-        finished=study_is_finished(study),
+        finished=now.state == "finished",
     )  # fmt: skip
 
 
@@ -177,14 +181,11 @@ def steps_of(study: Study) -> tuple[int, int]:
     One of `eta` trials is expected to continue at each rung, and each run to have the steps of the base configuration.
     """
     settings, sizes = study.settings, derive(study.base)
-    search, before = 0.0, 0.0
-    for rung, share in enumerate(settings.rungs):
-        reaching = max(settings.trials // settings.eta**rung, 1)
-        search += reaching * (share - before) * sizes.total_env_steps * study.base.run.num_seeds
-        before = share
-    finished = max(settings.trials // settings.eta**study.last_rung, 1)
-    top = min(settings.confirm_top, finished)
-    return round(search), top * settings.confirm_seeds * sizes.total_env_steps
+    updates = [update_at(sizes.num_updates, share) for share in settings.rungs]
+    further = [now - before for before, now in zip([0, *updates], updates, strict=False)]
+    search = sum(expected_at(settings, rung) * more for rung, more in enumerate(further)) * sizes.batch_size
+    top = min(settings.confirm_top, expected_at(settings, study.last_rung))
+    return search * study.base.run.num_seeds, top * settings.confirm_seeds * sizes.total_env_steps
 
 
 def cpu_seconds(study: Study) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hmx.config.coerce import show
@@ -14,7 +14,9 @@ from hmx.render.numbers import right, table_of, texts
 from hmx.render.quantities import UNKNOWN, duration, interval, number, short
 from hmx.reports.compare.request import EVALUATION
 from hmx.study.records import CONFIG_KEY, Objective, Parameter
+from hmx.study.request import DEFAULT_CONFIRM
 from hmx.study.space import text_of
+from hmx.study.state import Advice, Standing
 
 if TYPE_CHECKING:  # importing the worker imports JAX
     from hmx.study.best import BestTrial
@@ -73,14 +75,14 @@ def status(found: StudyStatus) -> Document:
     if found.confirmations:
         rows.append(("confirmed", f"{found.confirmed} of {found.confirmations} on fresh seeds"))
     rows.append(("steps", f"{short(found.steps_done)} of about {short(found.steps_expected)}"))
+    now = found.standing
     if found.cpu_seconds:
-        left = (
-            "" if found.finished or found.cpu_seconds_left is None else f", about {_hours(found.cpu_seconds_left)} left"
-        )
+        decided = now.state in ("finished", "failed") or found.cpu_seconds_left is None
+        left = "" if decided else f", about {_hours(found.cpu_seconds_left or 0)} left"
         rows.append(("processor time", _hours(found.cpu_seconds) + left))
-    blocks: list[Block] = [facts(tuple(rows))]
-    if found.best:
-        blocks += [Heading("Best so far", 2), _ranking(found.best)]
+    blocks: list[Block] = [state_line(now), facts(tuple(rows)), *next_step(now.next)]
+    if found.leading:
+        blocks += [Heading("Best" if now.confirmed else "Leading the search", 2), _ranking(found.leading)]
     if found.running:
         blocks += [Heading("Running", 2), _running(found.running)]
     for name, reasons in (("refused", found.refused), ("failed", found.failed)):
@@ -88,7 +90,20 @@ def status(found: StudyStatus) -> Document:
             Paragraph(f"{name}, {counted(count, 'trial')}: {quoted(' '.join(why.split()), _LONGEST)}", "warning")
             for why, count in reasons.items()
         ]
-    return Document(f"Study {found.study.name}{', finished' if found.finished else ''}", tuple(blocks))
+    return Document(f"Study {found.study.name}, {now.state}", tuple(blocks))
+
+
+def state_line(now: Standing) -> Paragraph:
+    """Say why a study is in its state."""
+    return Paragraph(f"{now.reason[:1].upper()}{now.reason[1:]}.", "warning" if now.state == "failed" else "plain")
+
+
+def next_step(*steps: Advice) -> Iterator[Block]:
+    """Yield what to do next, with its commands."""
+    yield Heading("Next", 2)
+    for one in steps:
+        yield Paragraph(f"{one.text[:1].upper()}{one.text[1:]}.")
+        yield Paragraph(f"    {one.command}", "faint")
 
 
 def _running(tasks: Sequence[RunningTask]) -> Table:
@@ -110,7 +125,8 @@ def best(found: BestTrial) -> Document:
         *([("confirmed", f"{number(trial.confirmed, 4)} on fresh seeds")] if trial.confirmed is not None else []),
         *((key, value_text(value)) for key, value in trial.values.items()),
     ]
-    return Document(f"Best trial of {found.study.name}", (facts(tuple(rows)),))
+    title = "Best trial" if found.standing.confirmed else "First trial of the search"
+    return Document(f"{title} of {found.study.name}", (state_line(found.standing), facts(tuple(rows))))
 
 
 def _ranking(best: Sequence[RankedTrial]) -> Table:
@@ -134,15 +150,16 @@ def plan(planned: StudyPlan) -> Document:
         ("seeds", f"{planned.seeds} per trial, side by side"),
         *((f"rung {rung.rung}", f"about {counted(rung.trials, 'trial')} to {short(rung.env_steps)} steps")
           for rung in planned.rungs),
-        ("confirmation", f"the best {settings.confirm_top} on {counted(settings.confirm_seeds, 'fresh seed')}"
-         if settings.confirm_top else "none"),
+        ("confirmation", f"{counted(planned.confirmations, 'trial')} on {counted(settings.confirm_seeds, 'fresh seed')}"
+         if planned.confirmations else f"none; --confirm {DEFAULT_CONFIRM} asks for it"),
         ("steps", f"about {short(planned.search_steps)} to search, {short(planned.confirm_steps)} to confirm, over all "
          "seeds"),
     ]  # fmt: skip
     if planned.cpu_seconds is not None:
         speed = f"at {short(planned.steps_per_cpu_second or 0)} steps per processor second, measured here"
         rows.append(("processor time", f"about {_hours(planned.cpu_seconds)}, {speed}"))
-    blocks = (facts(tuple(rows)), Heading("Space", 2), _space(settings.space))
+    warnings = (Paragraph(f"Warning: {why}.", "warning") for why in planned.warnings)
+    blocks: tuple[Block, ...] = (facts(tuple(rows)), *warnings, Heading("Space", 2), _space(settings.space))
     return Document(f"Study {planned.study.name}: plan", blocks)
 
 

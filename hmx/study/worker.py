@@ -7,7 +7,6 @@ locks of the run folders.
 from __future__ import annotations
 
 import dataclasses
-import math
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +32,7 @@ from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Sink
 from hmx.study.confirm import confirmations_due
 from hmx.study.folder import folders_of, read_study
-from hmx.study.halving import promotions
+from hmx.study.halving import promotions, update_at
 from hmx.study.kills import check_kills, forget_kills, note_kill
 from hmx.study.measure import measure
 from hmx.study.records import (
@@ -51,9 +50,9 @@ from hmx.study.records import (
 )
 from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
 from hmx.study.space import config_of, with_values
+from hmx.study.state import Standing, standing
 
 POLL = 2.0  # seconds between two looks at what other workers do
-MOST_REFUSED = 50  # trials refused in a row after which the study is not worth continuing
 
 StepKind = Literal["rung", "failed", "refused", "promoted", "confirmed", "waiting"]
 
@@ -80,6 +79,7 @@ class WorkResult(JsonResult):
     refused: int
     seconds: float
     signum: int | None  # the signal that stopped it; None if nothing is left to do
+    standing: Standing  # of the study at its end
 
 
 def ignore(step: WorkStep) -> None:
@@ -135,11 +135,6 @@ def check_versions(study: Study) -> None:
         raise HmxError(message, "install the same versions, or accept that results differ: --other-versions")
 
 
-def update_at(num_updates: int, share: float) -> int:
-    """Return the update at which a run reaches a share of its updates."""
-    return max(1, math.ceil(share * num_updates - 1e-9))
-
-
 class _Worker:
     """One worker: each method of `run` does at most one piece of work, and returns whether it did any."""
 
@@ -178,7 +173,7 @@ class _Worker:
             self._wait()
         return WorkResult(
             study=self._study.folder, trained=self._trained, refused=self._refused, signum=self._stopped,
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - begun, standing=standing(read_study(self._study.folder, self._study)),
         )  # fmt: skip
 
     @property
@@ -333,8 +328,7 @@ def _failure(run: Trial | Confirmation, batch_size: int, problem: HmxError) -> R
 
 
 def _check_worthwhile(study: Study) -> None:
-    """Refuse to continue after many refused proposals in a row (exit code 2)."""
-    last = study.trials[-MOST_REFUSED:]
-    if len(last) == MOST_REFUSED and all(trial.refused for trial in last):
-        message = f"the last {MOST_REFUSED} proposals were refused; the last one because {last[-1].refused}"
-        raise HmxError(message, "make a study with a space that fits: hmx study new --space KEY=LOW..HIGH")
+    """Refuse to continue (exit code 2) a study that has failed, as after many refused proposals in a row."""
+    now = standing(study)
+    if now.state == "failed":
+        raise HmxError(f"{study.folder} has failed: {now.reason}", f"{now.next.text}: {now.next.command}")

@@ -49,5 +49,5 @@ def test_unknown_option_of_a_search_is_refused(tmp_path: Path) -> None:
 
 
 def test_study_without_results_has_no_best_configuration(folder: Path) -> None:
-    with pytest.raises(hmx.HmxError, match="has no result yet"):
+    with pytest.raises(hmx.HmxError, match="has no best trial yet: no trial has begun"):
         hmx.best_config(folder)

@@ -11,9 +11,9 @@ from made_studies import small_study
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import SEAL, sealed
-from hmx.study.confirm import study_is_finished
 from hmx.study.folder import read_study
 from hmx.study.records import CONFIRMED, PROPOSAL
+from hmx.study.state import standing
 from hmx.study.status import study_status
 from hmx.study.verify import verify_study
 
@@ -38,7 +38,7 @@ def change(path: Path, **fields: Any) -> None:
 def use(study: Path) -> None:
     """Do with a study what commands do without training."""
     found = read_study(study)
-    study_is_finished(found)
+    standing(found)
     study_status(study)
     verify_study(study)
 

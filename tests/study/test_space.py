@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.config.fields import get
+from hmx.config.fields import FIELDS, get
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.registry.load import load
 from hmx.study.records import Parameter
-from hmx.study.space import check_space, grid, parse_space, text_of, value_at, with_values
+from hmx.study.space import OWNED, check_space, example, grid, parse_space, text_of, value_at, with_values
 
 TEXTS = {
     "algo.learning_rate=1e-4..1e-2:log": Parameter(
@@ -117,3 +117,26 @@ def test_schedule_that_would_rise_is_refused_before_a_study_exists(control: Conf
 
 def test_rule_between_two_varied_options_is_left_to_the_trials(control: Config) -> None:
     check_space(parse_space(["ppo.num_minibatches=7|8", "algo.num_steps=56|64"]), {"base": control})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("algo.gamma=0.99..0.9", "--space algo.gamma="),
+        ("algo.gama=0.9..0.99", "--space algo.gamma="),
+        ("ppo.update_epochs", "--space ppo.update_epochs="),
+        ("net.activation=tanh", "--space net.activation="),
+        ("run.seed=1..5", "--space "),
+    ],
+)
+def test_hint_shows_the_option_that_was_meant_with_values_that_it_takes(wrong: str, hint: str) -> None:
+    with pytest.raises(HmxError) as refused:
+        parse_space([wrong])
+    assert refused.value.hint.startswith(hint)
+    (parameter,) = parse_space([refused.value.hint.removeprefix("--space ")])
+    check_space([parameter], {"base": Config()})
+
+
+@pytest.mark.parametrize("key", sorted(FIELDS.keys() - OWNED.keys()))
+def test_example_of_every_option_is_read(key: str) -> None:
+    assert example(key).endswith("A|B|C") or parse_space([example(key).removeprefix("--space ")])

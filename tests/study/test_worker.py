@@ -122,7 +122,7 @@ def test_study_runs_to_its_end(finished: Path) -> None:
     assert found.states == {"finished": 1, "paused": 3}
     assert found.rungs == (4, 1)
     assert (found.confirmed, found.confirmations) == (1, 1)
-    assert found.best[0].confirmed is not None
+    assert found.leading[0].confirmed is not None
     assert found.steps_done == 2 * (3 * 3 + 9) * 32 + 2 * 9 * 32
     assert found.cpu_seconds > 0
     assert verify_study(finished).differences == ()
@@ -131,7 +131,7 @@ def test_study_runs_to_its_end(finished: Path) -> None:
 def test_trials_are_ordinary_runs(finished: Path) -> None:
     runs = list_runs(finished / "trials").runs
     assert [(run.name, run.state) for run in runs if run.state == "finished"] == [
-        (f"{study_status(finished).best[0].trial:04d}", "finished")
+        (f"{study_status(finished).leading[0].trial:04d}", "finished")
     ]
     assert sorted(run.update for run in runs) == [3, 3, 3, 9]
     for trial in read_study(finished).trials:

@@ -13,9 +13,10 @@ from hmx.errors import counted
 from hmx.render.quantities import percent
 from hmx.stats.importance import MIN_TRIALS
 from hmx.study.records import Parameter
-from hmx.study.report.findings import Advice, StudyFindings
+from hmx.study.report.findings import StudyFindings
 from hmx.study.report.options import place
 from hmx.study.space import text_of
+from hmx.study.state import Advice
 
 EDGE = 0.1  # share of a range, at either end
 _BEST = 0.1  # share of the trials whose values are looked at, and at least `_LEAST`
@@ -27,24 +28,21 @@ _FACTOR = 10.0  # by which a logarithmic range grows
 
 def advice(findings: StudyFindings) -> Iterator[Advice]:
     """Yield what to do next, the most urgent first."""
-    study = shlex.quote(findings.folder)
-    work = f"hmx study work {study}"
-    budget = findings.settings.trials
-    pending = max(budget - len(findings.trials), 0) + findings.unfinished
-    if not findings.ranked:
-        yield Advice("start workers, as many as there are cores", work)
+    study, now = shlex.quote(findings.folder), findings.standing
+    if now.best is None:
+        yield now.next
+    if now.state in ("new", "failed"):
         return
-    if pending:
-        yield Advice(f"{pending:,} of {budget:,} trials have training to do, so the figures may change", work)
     failed = sum(bool(trial.failed) for trial in findings.trials)
     if failed >= _MANY_FAILED * len(findings.trials):
         yield Advice(
             f"{failed:,} of {counted(len(findings.trials), 'trial')} failed; see why", f"hmx study status {study}"
         )
     yield from _edges(findings, study)
-    if not pending:
+    if now.best is not None:
         yield from _ranking(findings, study)
-        yield from _choice(findings, study)
+        yield from _cheaper(findings)
+        yield now.next
 
 
 def _edges(findings: StudyFindings, study: str) -> Iterator[Advice]:
@@ -93,20 +91,12 @@ def _ranking(findings: StudyFindings, study: str) -> Iterator[Advice]:
     yield Advice(text, f"hmx study add {study} --trials {trials}")
 
 
-def _choice(findings: StudyFindings, study: str) -> Iterator[Advice]:
-    """Yield how to become sure which finalist is best, and how to use it."""
-    best = findings.finalists[0] if findings.finalists else None
-    if best is None:
-        return
-    first = findings.ranked[0].trial
-    if first not in [one.trial for one in findings.finalists if one.confirmed_seeds]:
-        fresh = "" if findings.settings.confirm_seeds else f"hmx study add {study} --confirm 10 && "
-        command = f"{fresh}hmx study work {study}"
-        yield Advice(f"trial {first}, the best of the search, has not run on fresh seeds", command)
+def _cheaper(findings: StudyFindings) -> Iterator[Advice]:
+    """Yield a cheaper finalist that cannot be distinguished from the best one."""
+    best = findings.finalists[0]
     alike = [one for one in findings.finalists if one.name in findings.indistinct]
     cheapest = min([best, *alike], key=lambda one: one.cpu_seconds or math.inf)
     if best.cpu_seconds and cheapest.cpu_seconds and cheapest.cpu_seconds < _CHEAPER * best.cpu_seconds:
         share = percent(cheapest.cpu_seconds / best.cpu_seconds)
         text = f"{cheapest.name} cannot be distinguished from {best.name} and takes {share} of its CPU time"
         yield Advice(f"{text}; consider it instead", f"hmx runs show {shlex.quote(str(cheapest.folder))}")
-    yield Advice(f"use the best configuration, {best.name}", f"hmx study best {study} --config best.toml")

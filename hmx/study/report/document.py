@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 
 from hmx.errors import counted
-from hmx.render.blocks import Aside, Block, Cell, Column, Document, Heading, Paragraph, Plot, Row, Table, Tone
+from hmx.render.blocks import Aside, Block, Cell, Document, Heading, Paragraph, Plot, Tone
 from hmx.render.numbers import estimate, numbers, right, shown, signed_estimate, table_of, texts
 from hmx.render.quantities import duration
 from hmx.reports.compare import document as comparisons
@@ -16,8 +16,7 @@ from hmx.stats.importance import MIN_TRIALS
 from hmx.study.report import figures
 from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings, TrialFacts
 from hmx.study.report.numbers import TRIAL, objective_name, short_names
-from hmx.study.space import text_of
-from hmx.study.summaries import value_text
+from hmx.study.summaries import next_step, state_line, value_text
 
 _SHOWN = 10  # trials of the table
 _AGAINST: dict[Outcome, str] = {"better": "worse", "weak evidence": "perhaps worse"}
@@ -28,23 +27,22 @@ _TONES: dict[Judgement, Tone] = {
 
 def document(findings: StudyFindings) -> Document:
     """Build the report."""
-    blocks = [*_result(findings), *_next(findings)]
+    blocks = [*_result(findings), *next_step(*findings.advice)]
     if findings.finalists and (findings.confirmed or not findings.is_list):
         blocks += _finalists(findings)
     if findings.is_list and findings.comparison is not None:
         blocks += comparisons.document(findings.comparison).blocks
     if findings.ranked:
         blocks += [*_importance(findings), *_trials(findings)]
-    if findings.finalists:
+    if any(trial.objective is not None for trial in findings.trials):
         blocks.append(Aside((Heading("Figures"), *_figures(findings)), beside=False))
     return Document(f"Study {findings.name}", tuple(blocks))
 
 
 def _result(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("Result")
-    if not findings.finalists:
-        yield Paragraph("No trial has a value of the objective yet.", "warning")
-    else:
+    yield state_line(findings.standing)
+    if findings.finalists:
         yield from _best(findings, findings.finalists[0])
     yield Paragraph(_facts(findings), "faint")
     yield from (Paragraph(f"Warning: {why}.", "warning") for why in findings.warnings)
@@ -56,9 +54,9 @@ def _best(findings: StudyFindings, best: Finalist) -> Iterator[Block]:
     setting = ", ".join(f"{names[key]} {value_text(value)}" for key, value in values.items())
     figure, seeds = (best.confirmed, best.confirmed_seeds) if best.confirmed else (best.tuned, best.tuned_seeds)
     fresh = "fresh " if best.confirmed else ""
-    name = objective_name(findings.settings.objective)
+    name, first = objective_name(findings.settings.objective), "Best" if best.confirmed else "First"
     yield Paragraph(
-        f"Best: {best.name} ({setting}). {name[:1].upper()}{name[1:]}: {estimate(figure)} over "
+        f"{first}: {best.name} ({setting}). {name[:1].upper()}{name[1:]}: {estimate(figure)} over "
         f"{counted(seeds, f'{fresh}seed')}.",
         "strong",
     )
@@ -73,7 +71,7 @@ def _chosen(findings: StudyFindings, best: Finalist) -> Paragraph:
     """Say how much of the figure is due to choosing it from many."""
     trials = counted(len(findings.ranked), "trial")
     if best.confirmed is None or best.overstated is None:
-        text = f"This figure made it the best of {trials}, so it is too optimistic; only fresh seeds show by how much."
+        text = f"This figure made it the first of {trials}, so it is too optimistic; only fresh seeds show by how much."
         return Paragraph(text, "warning")
     seeds = counted(best.tuned_seeds, "seed")
     rank = 1 + [trial.trial for trial in findings.ranked].index(best.trial)
@@ -100,21 +98,13 @@ def _facts(findings: StudyFindings) -> str:
     return f"{'; '.join(texts)}. Environment {findings.task}, sampler {settings.sampler}."
 
 
-def _next(findings: StudyFindings) -> Iterator[Block]:
-    if findings.advice:
-        yield Heading("Next")
-    for one in findings.advice:
-        yield Paragraph(f"{one.text[:1].upper()}{one.text[1:]}.")
-        yield Paragraph(f"    {one.command}", "faint")
-
-
 def _finalists(findings: StudyFindings) -> Iterator[Block]:
-    yield Heading("The best configurations")
+    yield Heading("The best configurations" if findings.confirmed else "The first of the search")
+    first = "best" if findings.confirmed else "first"
     verdicts = {pair.b: _AGAINST.get(pair.verdict.outcome, pair.verdict.outcome) for pair in findings.pairs}
     columns = shown(numbers(Finalist), *([] if findings.confirmed else ["tuned", "cpu_seconds"]))
-    against = texts("against the best", lambda one: verdicts.get(one.name, ""), 1)
+    against = texts(f"against the {first}", lambda one: verdicts.get(one.name, ""), 1)
     yield table_of(findings.finalists, [texts("", attrgetter("name")), *columns, against], note=_seeds(findings))
-    yield from _values(findings)
     plots = [figures.curse(findings)] if findings.confirmed else []
     yield Aside((*plots, *figures.curves(findings)), beside=False)
 
@@ -124,17 +114,6 @@ def _seeds(findings: StudyFindings) -> str:
     fresh = f" and {best.confirmed_seeds} fresh ones" if findings.confirmed else ""
     seeds = counted(best.tuned_seeds, "seed")
     return f"Brackets are 95 % intervals over {seeds}{fresh}. Verdicts follow the rules of hmx compare."
-
-
-def _values(findings: StudyFindings) -> Iterator[Block]:
-    """Yield the values of the finalists: an option per row, since there may be many."""
-    values = {trial.trial: trial.values for trial in findings.trials}
-    columns = (Column("option", "left"), *(Column(one.name) for one in findings.finalists), Column("range", "left", 2))
-    rows = (
-        Row((one.key, *(value_text(values[finalist.trial][one.key]) for finalist in findings.finalists), text_of(one)))
-        for one in findings.settings.space
-    )
-    yield Table(columns, tuple(rows))
 
 
 def _importance(findings: StudyFindings) -> Iterator[Block]:
@@ -161,7 +140,7 @@ def _trials(findings: StudyFindings) -> Iterator[Block]:
     columns = [texts("trial", lambda trial: f"{trial.trial}"), *shown(TRIAL)]
     columns += [right(name, partial(_setting, key), rank) for rank, (key, name) in enumerate(names.items(), 3)]
     count = len(findings.ranked)
-    note = f"The best {_SHOWN} of {count:,}; --csv has all." if count > _SHOWN else ""
+    note = f"The first {_SHOWN} of {count:,}; --csv has all." if count > _SHOWN else ""
     yield table_of(findings.ranked[:_SHOWN], columns, note=note)
 
 

@@ -72,7 +72,7 @@ def results(findings: StudyFindings) -> Plot:
     known = [(float(trial), value) for trial, value in last if value is not None]
     better = max if findings.settings.objective.higher_is_better else min
     best = tuple(accumulate((value for _, value in known), better))
-    line = Series("best so far", tuple(at for at, _ in known), best, "steps", colour=-1)
+    line = Series("leading so far", tuple(at for at, _ in known), best, "steps", colour=-1)
     confirmed = [(float(one.trial), one.confirmed.value) for one in findings.finalists if one.confirmed]
     fresh = Series(
         "on fresh seeds", tuple(at for at, _ in confirmed), tuple(value for _, value in confirmed), "dots",

@@ -12,25 +12,25 @@ from hmx.stats.estimate import Estimate
 from hmx.stats.intervals import Floats
 from hmx.study.records import Confirmation, Objective, RungResult, Study, Trial
 from hmx.study.report.findings import Finalist
+from hmx.study.state import Standing
 from hmx.study.status import cpu_seconds_of, over_seeds
 
 UNCONFIRMED = 3  # best trials that are compared while none is confirmed
 _SAMPLES = CompareRequest.samples
 
 
-def finalists(study: Study) -> tuple[list[Finalist], list[Pair]]:
-    """Return the confirmed trials, or the best of the highest rung if none is confirmed, the best first.
+def finalists(study: Study, now: Standing) -> tuple[list[Finalist], list[Pair]]:
+    """Return the confirmed trials, or the first of the search if none is, the best first; none until that is decided.
 
     The pairs compare the best one with every other, as `hmx compare` does.
     """
-    objective = study.settings.objective
-    confirmed = study.confirmed
-    best = [trial for trial in study.best() if trial.objective is not None]
-    top = [trial for trial in best[:UNCONFIRMED] if len(trial.rungs) == len(best[0].rungs)]
-    chosen = [trial for trial in best if trial.number in confirmed] or top
+    if now.best is None:
+        return [], []
+    objective, confirmed = study.settings.objective, study.confirmed
+    top = [trial for trial in now.ranked[:UNCONFIRMED] if len(trial.rungs) == len(now.ranked[0].rungs)]
+    chosen = [trial for trial in now.ranked if trial.number in confirmed] or top
     results = {trial.number: trial.rungs[-1] for trial in chosen}
     results |= {number: one.result for number, one in confirmed.items() if one.result is not None}
-    chosen.sort(key=lambda trial: objective.order(results[trial.number].objective))
     found = [_finalist(trial, confirmed.get(trial.number), objective) for trial in chosen]
     sides = [_side(one.name, results[one.trial], objective) for one in found]
     request = CompareRequest(better="up" if objective.higher_is_better else "down")

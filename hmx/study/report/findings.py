@@ -13,6 +13,7 @@ from hmx.render.quantities import UNKNOWN
 from hmx.reports.compare.findings import CompareFindings, Pair
 from hmx.stats.estimate import Estimate
 from hmx.study.records import StudySettings
+from hmx.study.state import Advice, Standing
 
 SCHEMA = 1
 Judgement = Literal["matters", "matters little", "cannot tell", "too few trials"]
@@ -97,14 +98,6 @@ class OptionImportance:
     judgement: Judgement
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What to do next, and the command that does it."""
-
-    text: str
-    command: str
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyFindings(ShortRepr):
     """All findings."""
@@ -114,10 +107,11 @@ class StudyFindings(ShortRepr):
     folder: str
     task: str  # id of the environment
     settings: StudySettings
+    standing: Standing
     unfinished: int  # trials with training to do
     refused: int
     trials: tuple[TrialFacts, ...]
-    finalists: tuple[Finalist, ...]  # the best first; those with confirmed figures, if there are any
+    finalists: tuple[Finalist, ...]  # the best first; none until that is decided
     pairs: tuple[Pair, ...]  # the best with every other finalist, on the same kind of figures
     importance: tuple[OptionImportance, ...]  # the largest share first
     advice: tuple[Advice, ...]

@@ -20,6 +20,7 @@ from hmx.study.report.advice import advice
 from hmx.study.report.finalists import finalists
 from hmx.study.report.findings import StudyFindings, TrialFacts
 from hmx.study.report.options import importance
+from hmx.study.state import standing
 from hmx.study.status import cpu_seconds_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}")
@@ -34,12 +35,14 @@ def study_report(folder: str | Path) -> StudyFindings:
     study = read_study(folder)
     trials = [_facts(study, trial) for trial in study.accepted]
     higher = study.settings.objective.higher_is_better
-    best, pairs = finalists(study)
+    now = standing(study)
+    best, pairs = finalists(study, now)
     findings = StudyFindings(
         name=study.folder.resolve().name,
         folder=str(study.folder),
         task=study.base.env.id,
         settings=study.settings,
+        standing=now,
         unfinished=sum(trial.open for trial in study.accepted),
         refused=len(study.trials) - len(study.accepted),
         trials=tuple(with_front(trials, higher)),

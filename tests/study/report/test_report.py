@@ -139,9 +139,9 @@ def test_unconfirmed_figures_are_called_too_optimistic(tmp_path) -> None:
 
 
 def test_unfinished_search_asks_for_workers_and_not_for_more_trials(tmp_path) -> None:
-    found = study_report(make_study(tmp_path / "few", peak, trials=4))
-    unfinished = commands(replace(found, advice=tuple(advice(with_settings(found, trials=40)))))
-    assert unfinished == f"hmx study work {found.folder}"
+    folder = make_study(tmp_path / "few", peak, trials=4)
+    hmx.extend_study(folder, trials=36)
+    assert commands(study_report(folder)) == f"hmx study work {folder}"
 
 
 def test_option_with_effect_matters_and_others_do_not(findings) -> None:
