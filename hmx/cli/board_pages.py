@@ -59,10 +59,15 @@ def application(root: Path) -> Starlette:
         except HmxError as problem:
             return _problem(problem.message, 500)
         text = page(document(findings), live=any(run.state == "running" for run in findings.runs))
-        return _response(text.replace("<h1>", '<p><a href="/">all runs</a></p><h1>', 1), request)
+        return _response(_linked(text), request)
+
+    def missing(request: Request, problem: Exception) -> Response:
+        return _problem("There is no such page.", 404)
 
     hosts = Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS, www_redirect=False)
-    return Starlette(routes=[Route("/", index), Route("/runs", runs)], middleware=[hosts])
+    return Starlette(
+        routes=[Route("/", index), Route("/runs", runs)], middleware=[hosts], exception_handlers={404: missing}
+    )
 
 
 def _response(text: str, request: Request) -> Response:
@@ -72,8 +77,13 @@ def _response(text: str, request: Request) -> Response:
     return HTMLResponse(text, headers=_HEADERS)
 
 
+def _linked(text: str) -> str:
+    """Return a page with a link to the list above its title."""
+    return text.replace("<h1>", '<p><a href="/">all runs</a></p><h1>', 1)
+
+
 def _problem(text: str, status: int) -> Response:
-    return HTMLResponse(page(Document("hmx board", (Paragraph(text, "bad"),))), status, _HEADERS)
+    return HTMLResponse(_linked(page(Document("hmx board", (Paragraph(text, "bad"),)))), status, _HEADERS)
 
 
 class _View(NamedTuple):
@@ -107,8 +117,9 @@ _ORDERS: Mapping[str, _Order] = MappingProxyType({
     "steps/s": lambda run: _number(None if run.row.steps_per_sec is None else -run.row.steps_per_sec),
     "remaining": lambda run: _number(run.seconds_left), "age": lambda run: _number(run.row.age),
 })  # fmt: skip
-_COLUMNS = ("", "run", "environment", "algorithm", "state", "steps", "return", "steps/s", "remaining", "age", "")
-_SPARE = {"environment", "algorithm", "steps", "steps/s", "remaining"}  # columns that a phone leaves out
+_CURVE = "return over training, one scale per environment"
+_COLUMNS = ("", "run", "environment", "algorithm", "state", "steps", "return", "steps/s", "remaining", "age", _CURVE)
+_SPARE = {"environment", "algorithm", "steps", "steps/s", "remaining", "age"}  # columns that a phone leaves out
 
 
 def _chosen(runs: Sequence[LiveRun], view: _View) -> list[LiveRun]:
@@ -120,9 +131,12 @@ def _chosen(runs: Sequence[LiveRun], view: _View) -> list[LiveRun]:
 
 
 def _list_page(runs: Sequence[LiveRun], root: Path, view: _View) -> str:
-    frame = page(Document(f"Runs in {root}", ()), live=True)
+    frame = page(Document(f"Runs in {root.resolve()}", ()), live=True)
     heads = "".join(_head(name, view) for name in _COLUMNS)
-    rows = "\n".join(f"<tr>{''.join(_cells(run))}</tr>" for run in runs)
+    curves: dict[str, list[float]] = {}
+    for run in runs:
+        curves.setdefault(run.env, []).extend(run.curve)
+    rows = "\n".join(f"<tr>{''.join(_cells(run, curves[run.env]))}</tr>" for run in runs)
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     box = (
         f'<input name="match" value="{escape(view.match)}" aria-label="Filter" placeholder="name, environment, state">'
@@ -144,7 +158,8 @@ def _head(name: str, view: _View) -> str:
     return f'<th{spare}{order}><a href="{view.address(name)}">{name}</a></th>'
 
 
-def _cells(run: LiveRun) -> Iterator[str]:
+def _cells(run: LiveRun, scale: Sequence[float]) -> Iterator[str]:
+    """Yield the cells of a row; the lowest and highest value of `scale` are the ends of its curve."""
     row = run.row
     name, tone = safe(row.name), {"running": "good", "crashed": "bad", "failed": "bad"}.get(row.state, "")
     total = f" of {short(run.total_steps)}" if run.total_steps else ""
@@ -155,4 +170,5 @@ def _cells(run: LiveRun) -> Iterator[str]:
     yield f'<td class="right">{signed(row.last_return)}</td>'
     yield f'<td class="right spare">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
     yield f'<td class="right spare">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
-    yield f'<td class="right">{"" if row.age is None else age(row.age)}</td><td>{sparkline(run.curve, 24)}</td>'
+    yield f'<td class="right spare">{"" if row.age is None else age(row.age)}</td>'
+    yield f"<td>{sparkline(run.curve, 24, scale=scale)}</td>"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -32,12 +33,48 @@ _FIGURES = (
     ("epsilon", "train/epsilon", "{:.2f}"),
     ("Q", "train/q_value", "{:.2f}"),
 )
-_RETURN = "train/mean_episode_return"
+_RETURN, _EPISODES = "train/mean_episode_return", "train/num_episodes"
+NO_RETURN = "no return yet: not every game has ended once"
 _TRAINING = ("training", "saving")  # phases that count as time of the run
 NOTES = {
-    "compiling": "compiling; the next run with these sizes starts faster",
+    "compiling": "the next run with these sizes starts faster",
     "stopping": "saves a checkpoint first; Ctrl-C again stops at once, without saving",
 }
+
+
+class Returns:
+    """The mean return of a run while it trains, over the updates that its longest first game took.
+
+    All environments start together, so short and long games end at different times at first: single updates swing where
+    length and return go together. `Curve.smooth` has the same rule.
+    """
+
+    def __init__(self) -> None:
+        self.means: list[float] = []
+        self._recent: deque[tuple[float, float]] = deque()  # sum of the returns and episodes, per update
+        self._waited = 0  # updates until the first return, that one included
+        self._update = -1.0
+
+    def record(self, record: Record) -> None:
+        """Add the update of one agent."""
+        if record["update"] != self._update:
+            self._update = record["update"]
+            self._waited += not self.means
+            self._recent.append((0.0, 0.0))
+            if len(self._recent) > self._waited:
+                self._recent.popleft()
+        value, count = record.get(_RETURN, math.nan), max(record.get(_EPISODES, 1.0), 1.0)
+        if math.isfinite(value):
+            total, counted = self._recent[-1]
+            others = counted > 0
+            self._recent[-1] = total + value * count, counted + count
+            mean = sum(total for total, _ in self._recent) / sum(counted for _, counted in self._recent)
+            self.means[len(self.means) - others :] = [mean]
+
+    @property
+    def newest(self) -> str:
+        """The newest mean as text, or why there is none."""
+        return f"return {self.means[-1]:+.2f}" if self.means else NO_RETURN
 
 
 class ConsoleSink(Sink):
@@ -57,7 +94,7 @@ class ConsoleSink(Sink):
         self._first_steps = 0
         self._steps = 0
         self._latest: dict[str, float] = {}
-        self._returns: list[float] = []
+        self._returns = Returns()
         self._window: defaultdict[str, list[float]] = defaultdict(list)
         self._update = -1
 
@@ -87,6 +124,7 @@ class ConsoleSink(Sink):
             self._close_window()
             self._update = int(record["update"])
         self._steps = int(record["env_steps"])
+        self._returns.record(record)
         for name, value in record.items():
             self._window[name].append(float(value))
 
@@ -110,8 +148,6 @@ class ConsoleSink(Sink):
     def _close_window(self) -> None:
         for name, values in self._window.items():
             self._latest[name] = sum(values) / len(values)
-        if _RETURN in self._window:
-            self._returns.append(self._latest[_RETURN])
         self._window.clear()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -156,11 +192,10 @@ class ConsoleSink(Sink):
         return text.append(f"  {short(rate)} steps/s")
 
     def _curve(self, width: int, ascii_only: bool) -> Text:
-        value = self._latest.get(_RETURN)
-        if value is None:
-            return Text("return  no episode has ended yet", "dim")
-        text = Text.assemble("return ", (f"{value:+.2f}", "bold green"), "  ")
-        return text.append(sparkline(self._returns, width - len(text), ascii_only), "green")
+        means, newest = self._returns.means, self._returns.newest
+        if not means:
+            return Text(newest, "dim", overflow="ellipsis", no_wrap=True)
+        return Text.assemble((newest, "bold"), "  ", (sparkline(means, width - len(newest) - 2, ascii_only), "green"))
 
 
 class JsonSink(Sink):

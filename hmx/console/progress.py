@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from hmx.config.textfile import printable
-from hmx.console.panel import NOTES
+from hmx.console.panel import NO_RETURN, NOTES, Returns
 from hmx.errors import counted
 from hmx.render.quantities import clock, short
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
@@ -62,6 +62,8 @@ class ProgressLog(Sink):
         self._trained = 0.0  # seconds of training in this process
         self._first = self._steps = 0
         self._values: defaultdict[str, list[float]] = defaultdict(list)
+        self._returns = Returns()
+        self._explained = False  # whether it said why there is no return
 
     def start(self, info: RunInfo) -> None:
         """Name the run folder, the device and the sizes."""
@@ -90,9 +92,10 @@ class ProgressLog(Sink):
         self._phase, self._since = name, self._now()
 
     def record(self, record: Record) -> None:
-        """Keep the metrics of an update; seeds and updates of one chunk are averaged."""
+        """Keep the metrics of an update; seeds and updates of one chunk are averaged, apart from the return."""
         self._steps = int(record["env_steps"])
-        for name in ("train/mean_episode_return", "train/steps_per_sec", "stats/highest_stage"):
+        self._returns.record(record)
+        for name in ("train/steps_per_sec", "stats/highest_stage"):
             if name in record:
                 self._values[name].append(float(record[name]))
 
@@ -101,6 +104,9 @@ class ProgressLog(Sink):
         info = self._info
         if info is not None and self._pace.due((self._steps - self._first) / max(info.total_steps - self._first, 1)):
             self._line("  ".join(self._parts(info)))
+            if not self._returns.means and not self._explained:
+                self._line(NO_RETURN)
+                self._explained = True
         self._values.clear()
 
     def warn(self, message: str) -> None:
@@ -121,8 +127,8 @@ class ProgressLog(Sink):
             yield f"{short(means['train/steps_per_sec'])} steps/s"
         if done and left > 0:
             yield f"{clock(seconds / done * left)} remaining"
-        if "train/mean_episode_return" in means:
-            yield f"return {means['train/mean_episode_return']:+.2f}"
+        if self._returns.means:
+            yield self._returns.newest
         if "stats/highest_stage" in means:
             yield f"stage {means['stats/highest_stage']:.1f}"
 

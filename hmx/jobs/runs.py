@@ -17,7 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.curves import RETURN, SPEED, read_newest, sample
+from hmx.records.curves import RETURN, SPEED, part_means, read_newest
 from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
@@ -179,7 +179,7 @@ def _measure(folder: Path) -> tuple[int, float]:
     return size, newest
 
 
-_SAMPLES = 24  # values of a curve
+_PARTS = 24  # values of a curve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +189,7 @@ class LiveRun:
     row: RunRow
     env: str  # "" if it cannot be read
     algorithm: str
-    curve: tuple[float, ...]  # returns at even distances in the file
+    curve: tuple[float, ...]  # means of the return over equal parts of the file
     total_steps: int | None  # per seed; None unless it trains
     seconds_left: float | None
 
@@ -209,4 +209,4 @@ def _live(row: RunRow) -> LiveRun:
             if row.steps_per_sec:
                 left = max(total - row.env_steps, 0) * config.run.num_seeds / row.steps_per_sec
     env, algorithm = task_of(paths)
-    return LiveRun(row, env, algorithm, sample(paths.metrics, RETURN, _SAMPLES), total, left)
+    return LiveRun(row, env, algorithm, part_means(paths.metrics, RETURN, _PARTS), total, left)

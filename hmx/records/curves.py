@@ -22,11 +22,12 @@ from hmx.records.paths import METRICS
 LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
 ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for one that is not a number
 
-RETURN = "train/mean_episode_return"
+RETURN, EPISODES = "train/mean_episode_return", "train/num_episodes"
 SPEED, CPU_SPEED = "train/steps_per_sec", "train/steps_per_cpu_sec"
 NO_RECORDS = "it has no records yet"
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
+_PART = 1 << 13  # bytes of a part that `part_means` reads
 _NO_COLUMNS = {"schema", "seed", "run"}
 _NAMED = 5  # damaged lines whose numbers are given
 
@@ -163,18 +164,27 @@ def read_newest(path: Path) -> Record:
     }
 
 
-def sample(path: Path, metric: str, count: int) -> tuple[float, ...]:
-    """Return the values of a metric at up to `count` evenly spaced places of a file; an unreadable file has none."""
-    values = []
+def part_means(path: Path, metric: str, count: int) -> tuple[float, ...]:
+    """Return the means of a metric over up to `count` equal parts of a file; an unreadable file has none.
+
+    The means are weighted by the episodes of each record. Of a part only the first 8 KiB, or one record, are read.
+    """
+    means = []
     with contextlib.suppress(OSError), os.fdopen(open_plain(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        for place in range(count):
-            file.seek(size * place // count)
-            if place:
-                file.readline(jsonl.MAX_LINE)  # the rest of a line
-            record = jsonl.decode(file.readline(jsonl.MAX_LINE)) or {}
-            values.append(jsonl.number(record.get(metric)))
-    return tuple(value for value in values if value is not None)
+        for part in range(count):
+            begin, end = size * part // count, size * (part + 1) // count
+            file.seek(max(begin - 1, 0))
+            if begin:
+                file.readline(jsonl.MAX_LINE)  # the rest of a line that began in the part before
+            found: list[tuple[float, float]] = []
+            while (at := file.tell()) < end and at < begin + _PART:
+                record = jsonl.decode(file.readline(jsonl.MAX_LINE)) or {}
+                if (value := jsonl.number(record.get(metric))) is not None and math.isfinite(value):
+                    found.append((value, max(jsonl.number(record.get(EPISODES)) or 1.0, 1.0)))
+            if found:
+                means.append(sum(value * n for value, n in found) / sum(n for _, n in found))
+    return tuple(means)
 
 
 def damage(lines: Sequence[int], numbered: bool = True) -> list[str]:

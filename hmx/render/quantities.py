@@ -188,8 +188,10 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-=+*#"
 
 
-def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> str:
+def sparkline(values: Sequence[float], width: int, ascii_only: bool = False, scale: Sequence[float] = ()) -> str:
     """At most `width` characters, the lowest value at the bottom and the highest at the top.
+
+    With `scale`, its lowest and highest value are there instead, so that several curves can be compared.
 
     More values than characters are averaged in equal parts; values that are not finite are skipped.
     """
@@ -199,7 +201,7 @@ def sparkline(values: Sequence[float], width: int, ascii_only: bool = False) -> 
     count = min(width, len(values))
     edges = [round(i * len(values) / count) for i in range(count + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(edges)]
-    low, high = min(means), max(means)
+    low, high = min((*scale, *means)), max((*scale, *means))
     marks = _ASCII if ascii_only else _BLOCKS
     if high == low:
         return marks[0] * count

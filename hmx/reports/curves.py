@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hmx.config.textfile import quoted
-from hmx.records.curves import ABSENT, SPEED, AgentCurves, MetricCurves, read_curves
+from hmx.records.curves import ABSENT, EPISODES, SPEED, AgentCurves, MetricCurves, read_curves
 from hmx.records.jsonl import NONFINITE
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Series
@@ -24,7 +24,6 @@ from hmx.stats import aggregates
 from hmx.stats.intervals import LEVEL, Floats, t_quantile
 from hmx.stats.smoothing import smoothed
 
-EPISODES = "train/num_episodes"
 POINTS = 240  # of an averaged curve, at most
 BAND_POINTS = 100  # of an interquartile mean
 SMOOTHING = 0.05  # share of the compared steps over which values are averaged before they count as reached

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from hmx.config.schema import Config
-from hmx.console.panel import ConsoleSink, JsonSink
+from hmx.console.panel import ConsoleSink, JsonSink, Returns
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
 from hmx.render.terminal import print_document
@@ -74,7 +74,7 @@ def test_the_compile_phase_is_named_and_timed(now):
     now.seconds += 12
     text = drawn(panel, console)
     assert "compiling 0:12" in text and "compiled" not in text and "0/4.00M" in text
-    assert "the next run with these sizes starts faster" in text
+    assert "the next run with these sizes starts faster" in text and text.count("compiling") == 1
     panel.start(dataclasses.replace(INFO, compile_time="44 s last time"))
     assert "44 s last time" in drawn(panel, console)
 
@@ -149,7 +149,20 @@ def test_a_metric_without_data_is_not_shown_as_zero(now):
     panel.record(record(1))
     panel.flush()
     text = drawn(panel, console)
-    assert "no episode has ended yet" in text and "stage" not in text and "KL" not in text
+    assert "no return yet: not every game has ended once" in text and "stage" not in text and "KL" not in text
+
+
+def test_the_return_covers_the_updates_that_the_longest_first_game_took():
+    """Games of one policy: half win after 1 update, half lose after 4, and all environments start together."""
+    returns = Returns()
+    for update, (mean, episodes) in enumerate([(None, 0), (None, 0), (None, 0), (0.5, 64), (1.0, 16), (1.0, 16)], 1):
+        known = {} if mean is None else {"train__mean_episode_return": mean}
+        returns.record(record(update, train__num_episodes=episodes, **known))
+        assert len(returns.means) == max(update - 3, 0)
+    assert returns.means == [0.5, (32 + 16) / 80, (32 + 32) / 96]  # single updates say 1.0 from update 5 on
+    for update in range(7, 11):
+        returns.record(record(update, train__num_episodes=8, train__mean_episode_return=-1.0))
+    assert returns.means[-1] == -1.0  # after the policy changed, the returns follow
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -123,7 +123,25 @@ def test_a_run_without_finished_episodes_reports_no_return(now):
     now.seconds = 20.0
     log.record(record(1))
     log.flush()
-    assert out.getvalue().splitlines()[-1] == "  1%  1.00k/100k steps  33:00 remaining"
+    assert out.getvalue().splitlines()[-2:] == [
+        "  1%  1.00k/100k steps  33:00 remaining", "no return yet: not every game has ended once"
+    ]  # fmt: skip
+    now.seconds = 40.0
+    log.record(record(2))
+    log.flush()
+    assert out.getvalue().splitlines()[-1] == "  2%  2.00k/100k steps  32:40 remaining"  # the reason is given once
+
+
+def test_a_line_keeps_the_last_return_where_no_episode_ended(now):
+    out = io.StringIO()
+    log = ProgressLog(out, now)
+    log.start(INFO)
+    log.record(record(1, **{"train/mean_episode_return": 2.5}))
+    log.flush()
+    now.seconds = 20.0
+    log.record(record(2))
+    log.flush()
+    assert out.getvalue().splitlines()[-1].endswith("  return +2.50")
 
 
 def test_control_characters_of_a_run_do_not_reach_the_terminal(now):

@@ -114,6 +114,23 @@ def test_only_runs_of_the_folder_are_shown(client: Any, name: str) -> None:
     assert client.get("/runs", params={"run": name}).status_code == 404
 
 
+@pytest.mark.parametrize("address", ["/runs?run=nosuch", "/nosuch"])
+def test_a_missing_page_links_to_the_list(client: Any, address: str) -> None:
+    page = client.get(address)
+    assert page.status_code == 404 and '<a href="/">all runs</a>' in page.text and "There is no" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+def test_the_list_names_its_folder_and_its_curves_share_a_scale(client: Any, root: Path) -> None:
+    make_run(root / "high", {0: [9.0 + i / 10 for i in range(8)]})
+    page = client.get("/").text
+    assert f"Runs in {root}" in page and "<th>return over training, one scale per environment</th>" in page
+    marks = {
+        name: re.search(rf'href="/runs\?run={name}".*<td>([▁-█]*)</td></tr>', page)[1] for name in ("alive", "high")
+    }
+    assert marks == {"alive": "▁" * 8, "high": "█" * 8}
+
+
 def test_another_host_or_method_is_refused(client: Any) -> None:
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.get("/", headers={"Host": "localhost:1234"}).status_code == 200  # as through a tunnel

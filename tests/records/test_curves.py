@@ -15,7 +15,7 @@ from hmx.cli.app import app
 from hmx.errors import ExitCode
 from hmx.jobs.runs import live_runs
 from hmx.records import curves
-from hmx.records.curves import ABSENT, Records, read_curves
+from hmx.records.curves import ABSENT, EPISODES, Records, part_means, read_curves
 
 
 def test_curves_are_by_agent_and_tell_absent_from_not_finite(tmp_path: Path) -> None:
@@ -91,3 +91,16 @@ def test_no_command_waits_for_a_pipe_or_follows_a_link(
         assert "2.0" not in done.stdout or command in ("compare", "runs list")
         assert [row.curve for row in live_runs(tmp_path / "runs")].count(()) == 1
         (run / "metrics.jsonl").unlink()
+
+
+def test_a_small_curve_has_the_means_of_equal_parts_weighted_by_episodes(tmp_path: Path) -> None:
+    """A rise from -31 to -8, in which every eighth record, where the first of a part stands, is an outlier."""
+    returns = [-31.0 + i / 8 - 10.0 * (i % 8 == 0) for i in range(192)]
+    path = write_metrics(tmp_path / "m.jsonl", {0: returns})
+    means = part_means(path, RETURN, 24)
+    expected = [sum(returns[i : i + 8]) / 8 for i in range(0, 192, 8)]
+    assert list(means) == pytest.approx(expected, abs=2.0)  # bytes, not records, are divided evenly
+    lines = [json.loads(line) for line in path.read_text().splitlines()[:2]]
+    lines = [line | {RETURN: value, EPISODES: n} for line, value, n in zip(lines, (0.0, 1.0), (3, 1), strict=True)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert part_means(path, RETURN, 1) == (0.25,)

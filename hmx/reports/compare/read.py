@@ -13,14 +13,14 @@ from dataclasses import replace
 from hmx.jobs.evaluation import read_evaluation
 from hmx.jobs.runs import state_of
 from hmx.records import frozen, jsonl
-from hmx.records.curves import SPEED, AgentCurves
+from hmx.records.curves import EPISODES, SPEED, AgentCurves
 from hmx.records.logs import is_imported, read_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
 from hmx.registry.load import load
 from hmx.reports.compare.differences import resolved
 from hmx.reports.compare.sides import Member, Side
-from hmx.reports.curves import EPISODES, agents_of, read_metrics
+from hmx.reports.curves import agents_of, read_metrics
 from hmx.reports.repeats import marked
 
 
