@@ -85,12 +85,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
         if same_last:
             section = get_close_matches(wanted, [n.lower() for n in same_last], n=1, cutoff=0.0)
             return next(n for n in same_last if n.lower() == section[0])
-    if close := get_close_matches(wanted, lowered, n=1, cutoff=0.72):
-        return lowered[close[0]]
     for low, original in lowered.items():
         initials = "".join(word[0] for word in low.rpartition(".")[2].split("_") if word)
         if initials == last and len(last) > 1:
             return original
+    if close := get_close_matches(wanted, lowered, n=1, cutoff=0.72):
+        return lowered[close[0]]
     tails = {low.rpartition(".")[2]: original for low, original in lowered.items()}
     if close := get_close_matches(last, tails, n=1, cutoff=0.6):
         return tails[close[0]]

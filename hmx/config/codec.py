@@ -143,7 +143,8 @@ def unknown_key(key: str, value: str = "", origin: str = "") -> Problem:
     section, dot, _ = key.partition(".")
     what = "unknown key" if section in SECTIONS or not dot else f"unknown section {quoted(section)}"
     if near is None:
-        return Problem(UNKNOWN, (key,), f"{what}; sections are {', '.join(SECTIONS)}", (), value, origin)
+        listed = "" if section in SECTIONS else f"; sections are {', '.join(SECTIONS)}"
+        return Problem(UNKNOWN, (key,), what + listed, (), value, origin)
     return Problem(UNKNOWN, (key,), what, fix(near, fitting(FIELDS[near], value)), value, origin)
 
 

@@ -90,7 +90,7 @@ class RunPaths:
 
     @property
     def start_over(self) -> str:
-        """Return what to do with a run that has no checkpoint."""
+        """Return the hint for a run without a checkpoint."""
         config, name = shlex.quote(str(self.config)), shlex.quote(self.name)
         return f"start over: hmx train --config {config} --name {name} --force"
 

@@ -20,7 +20,7 @@ from hmx.errors import HmxError, counted, nearest
 from hmx.registry import environments, user_code
 from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
 from hmx.registry.derive import Derived, derive
-from hmx.registry.environments import EXTRAS, EnvSource, features_of, find_environment, find_source
+from hmx.registry.environments import EnvSource, features_of, find_environment, find_source
 from hmx.registry.sizes import Sizes
 from hmx.registry.workers import simulator_problems
 
@@ -154,9 +154,7 @@ def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvS
     entry = find_environment(env.id)
     if source is None and not env.sha256:  # a package that registered it may not be installed here
         near = nearest(env.id, ENV_IDS)
-        others = ", ".join(f"{extra}/NAME" for extra in EXTRAS)
-        words = f"no such environment; choose from {', '.join(ENV_IDS)}, with optional extras {others}, or your own: "
-        words += "./FILE.py or package.module:make"
+        words = "no such environment; hmx envs lists all, and your own is ./FILE.py or package.module:make"
         if env.id.startswith((".", "/")):
             yield Problem("unknown_env", ("env.id",), "a file ends in .py", fix("env.id", f"{env.id}.py"))
         elif near:
@@ -165,9 +163,10 @@ def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvS
             yield Problem("unknown_env", ("env.id",), words, fix("env.id", ENV_IDS[0]))
     elif source is not None and source.origin == "extra" and entry is None:
         known = environments.names_in(source.target)
-        near = nearest(env.id.partition("/")[2], known) or known[0]
-        words = f"no such environment; {source.target} has {', '.join(known)}"
-        yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{source.target}/{near}"))
+        near, words = nearest(env.id.partition("/")[2], known), "no such environment"
+        if near is None:
+            words += f"; {source.target} has {counted(len(known), 'environment')}, such as {', '.join(known[:3])}"
+        yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{source.target}/{near or known[0]}"))
     elif net_kind == "cells" and "cells" not in features_of(env):
         words = "the cells network reads only packed observations of HackMatrix"
         yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))

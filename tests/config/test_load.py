@@ -244,6 +244,7 @@ def test_the_hint_names_the_line_of_the_file(tmp_path):
         ("algo.learning-rate", "algo.learning_rate"),
         ("ALGO.Learning_Rate", "algo.learning_rate"),
         ("lr", "algo.learning_rate"),
+        ("algo.lr", "algo.learning_rate"),
         ("learning_rate", "algo.learning_rate"),
         ("env.learning_rate", "algo.learning_rate"),
         ("agol.gamma", "algo.gamma"),
@@ -266,6 +267,11 @@ def test_unknown_key_without_a_near_key_lists_sections():
         == "zzzz = 1 (--set): unknown key; sections are run, env, reward, starts, net, algo, ppo, gumbel, dqn, replay, "
         "score"
     )
+
+
+def test_an_unknown_environment_is_told_from_the_others_in_few_words():
+    (line,) = failure(sets=["env.id=zzz"])
+    assert "hmx envs lists all" in line and len(line) < 160
 
 
 def test_suggestion_for_an_unknown_key_has_a_valid_value():
