@@ -204,7 +204,7 @@ def _actions(env: Env, played: _Rollouts, advised: Host, bounds: Interval, level
             wins=None if won is None else float(won[k].mean()),
             wins_interval=None if won is None else _known(wilson(int(won[k].sum()), won.shape[1])),
         )
-        for k in np.flatnonzero(played.valid)
+        for k in np.flatnonzero(played.valid).tolist()
     ]
 
 

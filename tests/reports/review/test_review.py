@@ -21,8 +21,8 @@ from review_errors import Draw, measure, normal, rare
 from hmx.config.schema import EnvConfig
 from hmx.envs.small.corridor import make_corridor
 from hmx.envs.small.frozenlake import LAKE, SIDE, make_frozenlake
-from hmx.render.blocks import Aside, Paragraph
-from hmx.reports.review.document import document
+from hmx.render.blocks import Aside, Paragraph, Table
+from hmx.reports.review.document import document, table
 from hmx.reports.review.findings import GameReview, KeyDecision, ReviewedAction, ReviewFindings
 from hmx.reports.review.job import _open, play_games
 from hmx.reports.review.judge import Judge, compile_program, judge_game, options_of
@@ -111,6 +111,9 @@ def test_blunder_in_the_corridor_is_found_and_right_moves_are_not_blunders() -> 
     decisions = judge_game(judge, program, positions, request)
     assert (decisions[0].step, decisions[0].blunder, decisions[0].best) == (1, True, env.spec.action_names[1])
     assert decisions[0].advised == env.spec.action_names[1]
+    (_, _, summary, first, *_) = document(review(*decisions)).blocks
+    assert isinstance(summary, Table) and [column.name for column in summary.columns][4] == "gain"
+    assert isinstance(first, Aside) and table(review(*decisions)).rows[0].cells[1].text == "1"
 
 
 @pytest.mark.parametrize("draw", [normal, rare(0.01), rare(0.03)], ids=["normal", "wins of 1 %", "wins of 3 %"])
