@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hmx.config.coerce import show
 from hmx.config.fields import FIELDS, values_of
-from hmx.config.option import ALGORITHMS
+from hmx.registry.algorithms import find_algorithm
 from hmx.registry.environments import step_limit
 from hmx.reports.doctor.history import History
 
@@ -55,24 +55,24 @@ class Rule:
 
 def _applies(clause: str, run: History) -> bool:
     """Return whether a run has the options that a clause names, and can still change them as it says."""
-    verb, cfg = clause.partition(" ")[0], run.cfg
-    if "hmx grad-report" in clause and cfg.algo.name not in ALGORITHMS:
+    cfg = run.cfg
+    if "hmx grad-report" in clause and not find_algorithm(cfg.algo.name).reporter:
         return False  # the loss of an own algorithm is not known
     return all(
-        FIELDS[key].applies_to(cfg.algo.name, cfg.env.id) and _may_change(verb, key, wanted, run)
+        FIELDS[key].applies_to(cfg.algo.name, cfg.env.id) and _may_change(clause, key, wanted, run)
         for key, wanted in _OPTION.findall(clause)
     )
 
 
-def _may_change(verb: str, key: str, wanted: str, run: History) -> bool:
+def _may_change(clause: str, key: str, wanted: str, run: History) -> bool:
     value: Any = values_of(run.cfg)[key]
     if wanted:
         return show(value) != wanted
-    if verb == "set":
+    if clause.startswith("set "):
         return not value
-    if verb == "lower":
+    if clause.startswith("lower "):
         return bool(value > (FIELDS[key].ge or 0))
-    if verb == "raise" and key == "env.max_steps":  # where it is the limit that episodes reach
+    if clause.startswith("raise ") and key == "env.max_steps":  # where it is the limit that episodes reach
         longer = step_limit(replace(run.cfg.env, max_steps=value + 1)) > value
         return bool(longer and 0 < value <= run["train/mean_episode_length"].last)
     return True

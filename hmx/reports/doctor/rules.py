@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 
 from hmx.config.fields import FIELDS
-from hmx.registry.environments import extra_of, find_environment, known_sizes, step_limit
 from hmx.render.quantities import number, percent
+from hmx.reports.doctor import environment
 from hmx.reports.doctor.history import WINDOW, History
 from hmx.reports.doctor.invariants import INVARIANTS
 from hmx.reports.doctor.rule import Rule
@@ -142,35 +142,6 @@ def _dormant_units(run: History) -> str:
     return f"{percent(share)} of the hidden units hardly react to any observation" if share > 0.5 else ""
 
 
-def _inactive_mask(run: History) -> str:
-    entry = find_environment(run.cfg.env.id)
-    sizes = known_sizes(run.cfg.env)
-    if entry is None or not entry.masked or sizes is None:
-        return ""
-    actions = sizes.num_actions
-    always = run["train/max_entropy"].low > math.log(actions) - 1e-4
-    return f"all {actions} actions were legal at every step" * always
-
-
-def _no_episode_ends(run: History) -> str:
-    limit, steps = step_limit(run.cfg.env), run.update * run.cfg.algo.num_steps
-    if run["train/num_episodes"].high > 0 or steps <= max(1.5 * limit, 0 if limit else 1000):
-        return ""
-    return f"after {steps:,} steps, an environment is still in its first; the step limit is {limit or 'off'}"
-
-
-def _always_truncated(run: History) -> str:
-    env, length, limit = run.cfg.env, run["train/mean_episode_length"], step_limit(run.cfg.env)
-    entry = find_environment(env.id)
-    if extra_of(env.id) or (entry is not None and entry.endless):
-        return ""
-    # The file of an own environment may have a lower limit, which makes all truncated episodes equally long.
-    own = entry is None and length.constant and run["train/truncated_frac"].high > 0
-    if not own and not (limit and length.low >= limit):
-        return ""
-    return f"every episode so far was truncated after {length.last:,.0f} steps"
-
-
 def _zero_terms(run: History) -> str:
     weights: dict[str, float] = {}
     if run.config:
@@ -262,16 +233,6 @@ def _always(run: History) -> bool:
     return True
 
 
-def _own(run: History) -> bool:
-    """Return whether nothing says that episodes can end before the step limit."""
-    return find_environment(run.cfg.env.id) is None
-
-
-def _unlimited(run: History) -> bool:
-    """Return whether episodes may be long, or have no end at all."""
-    return not step_limit(run.cfg.env)
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         "constant-rewards", ("train/mean_reward",), _constant_rewards,
@@ -319,8 +280,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "frozen-value", ("train/value_loss_fall",), _frozen_value,
         "The value function does not change",
-        ("check ppo.vf_coef and algo.learning_rate", "check that the value loss has a gradient"),
-        so_far=True,
+        ("check ppo.vf_coef and algo.learning_rate", "check that the value loss has a gradient"), so_far=True,
     ),
     Rule(
         "useless-value", ("train/explained_variance", "train/mean_reward"), _useless_value,
@@ -351,22 +311,22 @@ RULES: tuple[Rule, ...] = (
          "set net.activation=tanh"),
     ),
     Rule(
-        "inactive-mask", ("train/max_entropy",), _inactive_mask,
+        "inactive-mask", ("train/max_entropy",), environment.inactive_mask,
         "The action mask is never active",
         ("check that the environment returns its legal actions",), configured=True, so_far=True,
     ),
     Rule(
-        "no-episode-ends", ("train/num_episodes",), _no_episode_ends,
+        "no-episode-ends", ("train/num_episodes",), environment.no_episode_ends,
         "An episode does not end",
         ("set env.max_steps", "check that the environment reports terminations and truncations"), updates=3,
-        configured=True, so_far=True, note=_unlimited,
+        configured=True, so_far=True, note=environment.unlimited,
     ),
     Rule(
-        "always-truncated", ("train/mean_episode_length",), _always_truncated,
+        "always-truncated", ("train/mean_episode_length",), environment.always_truncated,
         "All episodes are truncated",
         ("raise env.max_steps if the task needs more steps",
          "check that the environment reports terminations, if the task has any"),
-        configured=True, so_far=True, note=_own,
+        configured=True, so_far=True, note=environment.own,
     ),
     Rule(
         "zero-reward-term", ("reward/",), _zero_terms,
@@ -382,14 +342,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "slower", ("train/steps_per_sec",), _slower,
         "Training is much slower than it was",
-        ("check the machine for other load, its temperature and free memory",),
-        note=_always,
+        ("check the machine for other load, its temperature and free memory",), note=_always,
     ),
     Rule(
         "unused-action", ("actions/",), _unused_action,
         "A kind of action is never taken",
-        ("check that the mask allows it, if there is one", "raise ppo.ent_coef"),
-        so_far=True,
+        ("check that the mask allows it, if there is one", "raise ppo.ent_coef"), so_far=True,
     ),
     Rule(
         "return-fell", ("train/mean_episode_return",), _return_fell,
