@@ -71,8 +71,8 @@ def test_the_report_starts_with_its_verdict(hmx, sides):
     places = [lines.index(part) for part in PARTS]
     assert places == sorted(places)
     assert "1.2 end of an episode" in result.stdout
-    verdict = "A good vs B bad: A is better. P(A better) = 1 (in every pair), difference of IQMs +0.380 ["
-    assert lines[3].startswith(verdict)
+    verdict = "A good vs B bad: A ends at 0.92 and B at 0.54. A is better. P(A better) = 1 (in every pair), "
+    assert " ".join(lines[3:5]).startswith(verdict + "difference of IQMs +0.380 [")
 
 
 def test_runs_can_be_named_below_runs(hmx, sides):

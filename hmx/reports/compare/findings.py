@@ -202,6 +202,14 @@ class Pair:
         rank=2, default=None, show=signed_estimate,
     )  # fmt: skip
     faster: str = ""  # letter of the side that learns faster, by its area; "" without evidence
+    ends: tuple[float, ...] = ()  # IQMs of `a` and `b`; empty if one is unknown
+    range: ScoreRange | None = None  # on which `share` is measured
+    share: float | None = num(
+        "how much better A ends than B, as a share of the range of the environment", "share", "up", default=None
+    )
+    times: tuple[ThresholdTimes, ...] = ()  # of `a` and `b`, to a value near the worse end
+    times_p_value: float | None = num("p-value of the permutation test of the steps until then", default=None)
+    sooner: str = ""  # letter of the side that needs fewer steps; "" without evidence
     p_value: float | None = num("p-value of the permutation test", column="p-value", show=p_value_text)
     verdict: Verdict = num(
         "1 if the verdict is that A is better, else 0", better="up", name="better",
@@ -216,6 +224,7 @@ class Pair:
             difference=self.difference and self.difference.mirrored(),
             area_difference=self.area_difference and self.area_difference.mirrored(),
             paired=self.paired and self.paired.mirrored(),
+            ends=self.ends[::-1], times=self.times[::-1], share=None if self.share is None else -self.share,
         )  # fmt: skip
 
 

@@ -47,9 +47,10 @@ def compare(request: CompareRequest) -> CompareFindings:
     members = [member for side in sides for member in side.members]
     evaluated = {(m.label, row.seed): row.return_mean for m in members for row in m.trained}
     blocks = {task: [n.text for n in found if n.level == "block" and n.task in ("", task)] for task in groups}
-    tasks = [measure(task, group, evaluated, blocks[task], request) for task, group in groups.items()]
+    random = _random(sides)
+    tasks = [measure(task, group, evaluated, random, blocks[task], request) for task, group in groups.items()]
     letters = [side.letter for side in sides if side.trained_seeds]
-    together = overall(tasks, letters, _random(sides), request)
+    together = overall(tasks, letters, random, request)
     speeds = _speeds(sides)
     diagnostics = [row for task in tasks for row in _diagnostics(task, groups[task.name])]
     figures = figures_of(values_of(tasks, together, speeds, diagnostics), len(tasks))

@@ -28,7 +28,7 @@ SIDE, THRESHOLD, SPEED, PAIR = numbers(SideScores), numbers(ThresholdTimes), num
 OVERALL_PAIR = tuple(
     replace(one, name="score_difference", unit="score", better="up") if one.name == "difference" else one
     for one in PAIR
-    if one.name not in ("paired", "area_difference")
+    if one.name not in ("paired", "area_difference", "share", "times_p_value")
 )
 ABOVE = (Number("share of the runs whose score is above 0.5", "share", "up", name="above", of=float),)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -36,8 +37,9 @@ _SIGNIFICANT = 0.05
 
 
 def measure(
-    name: str, groups: Groups, evaluated: Evaluated, blocks: Sequence[str], request: CompareRequest
-) -> TaskFindings:
+    name: str, groups: Groups, evaluated: Evaluated, random: Mapping[str, float], blocks: Sequence[str],
+    request: CompareRequest,
+) -> TaskFindings:  # fmt: skip
     """Compare the sides on one task."""
     every = [seed for group in groups.values() for seed in group]
     shortest = min(every, key=lambda seed: seed.end)
@@ -49,10 +51,13 @@ def measure(
     sides = tuple(
         _side(letter, group, scores[letter], end, levels, evaluated, request) for letter, group in groups.items()
     )
+    start = _start(every, request)
+    span = _range(name, sides, random, request, start) if request.direction != "none" else None
+    pairs = (pair(x, y, blocks, request) for x, y in combinations(sides, 2))
     return TaskFindings(
         name=name, end=end, limited_by=shortest.run if shortest.end < longest else "",
         window=request.last.width(end), blocks=tuple(blocks), sides=sides,
-        pairs=tuple(pair(x, y, blocks, request) for x, y in combinations(sides, 2)),
+        pairs=tuple(_placed(one, groups, span, start, end, request) for one in pairs),
     )  # fmt: skip
 
 
@@ -80,16 +85,42 @@ def _thresholds(
     given = [value for name, value in request.thresholds if name in ("", task)]
     if given:
         return list(dict.fromkeys(given))
-    starts = [seed.curve(request.curve).within().values for group in groups.values() for seed in group]
-    first = [float(values[0]) for values in starts if len(values)]
+    low = _start([seed for group in groups.values() for seed in group], request)
     ends = [float(agg.interquartile_mean([_known(group)])) for group in scores.values() if len(_known(group))]
-    if not first or not ends:
+    if low is None or not ends:
         return []
-    low = float(np.median(first))
     high = max(ends) if request.up else min(ends)
     if high == low or (high > low) != request.up:
         return []
     return [float(f"{low + share * (high - low):.3g}") for share in (0.5, 0.9)]
+
+
+def _start(seeds: Sequence[AgentMetrics], request: CompareRequest) -> float | None:
+    """Return the median of the first values of all seeds."""
+    curves = [seed.curve(request.curve).within().values for seed in seeds]
+    return median([float(values[0]) for values in curves if len(values)])
+
+
+def _placed(
+    found: Pair, groups: Groups, span: ScoreRange | None, start: float | None, end: int, request: CompareRequest
+) -> Pair:
+    """Add the difference as a share of a range, and the steps to nine tenths of the way to the worse end."""
+    if not found.ends or span is None:
+        return found
+    if found.difference is not None and span.high != span.low:
+        found = replace(found, range=span, share=found.difference.value / (span.high - span.low))
+    worse = min(found.ends) if request.up else max(found.ends)
+    if request.metric == EVALUATION or start is None or worse == start or (worse > start) != request.up:
+        return found
+    level, sides = float(f"{start + 0.9 * (worse - start):.3g}"), [groups[found.a], groups[found.b]]
+    steps = [[math.inf if hit is None else hit[0] for hit in _hits(level, seeds, end, request)] for seeds in sides]
+    p_value = agg.p_value(steps[:1], steps[1:], request.samples, request.seed)
+    later = agg.improvement([np.array(side) for side in steps])  # share of pairs in which `a` needs more steps
+    known = p_value <= _SIGNIFICANT and found.verdict.outcome != "no verdict"
+    return replace(
+        found, times=tuple(_times(level, seeds, end, request) for seeds in sides), times_p_value=p_value,
+        sooner="" if not known else found.a if later < 0.5 else found.b,
+    )  # fmt: skip
 
 
 def _side(
@@ -121,7 +152,7 @@ def _iqm(values: Floats, request: CompareRequest) -> Estimate | None:
 
 
 def _times(level: float, seeds: Sequence[AgentMetrics], end: int, request: CompareRequest) -> ThresholdTimes:
-    hits = [s.curve(request.curve).reached(level, _end(s, end, request), request.up) for s in seeds]
+    hits = _hits(level, seeds, end, request)
     return ThresholdTimes(
         value=level,
         reached=sum(hit is not None for hit in hits),
@@ -129,6 +160,12 @@ def _times(level: float, seeds: Sequence[AgentMetrics], end: int, request: Compa
         steps=median([None if hit is None else hit[0] for hit in hits]),
         seconds=median([None if hit is None else hit[1] for hit in hits]),
     )
+
+
+def _hits(
+    level: float, seeds: Sequence[AgentMetrics], end: int, request: CompareRequest
+) -> list[tuple[float, float] | None]:
+    return [seed.curve(request.curve).reached(level, _end(seed, end, request), request.up) for seed in seeds]
 
 
 def pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareRequest) -> Pair:
@@ -147,6 +184,7 @@ def pair(x: SideScores, y: SideScores, blocks: Sequence[str], request: CompareRe
         a=x.letter, b=y.letter,
         improvement=agg.bootstrap(strata, agg.improvement, request.samples, request.seed),
         difference=difference,
+        ends=tuple(side.iqm.value for side in (x, y) if side.iqm is not None),
         shared=len(paired),
         paired=agg.mean_estimate([paired]) if len(paired) else None,
         p_value=p_value,
@@ -210,7 +248,7 @@ def overall(
         return Overall(why="only one side has records" if letters else "no side has records")
     shared = [task for task in tasks if [s.letter for s in task.sides] == list(letters)]
     shared = [task for task in shared if all(side.values for side in task.sides)]
-    ranges = {task.name: _range(task, random, request) for task in shared}
+    ranges = {task.name: _range(task.name, task.sides, random, request) for task in shared}
     unknown = [name for name, found in ranges.items() if found is None]
     if unknown:
         names = " ".join(f"--range {name}=LOW:HIGH" for name in unknown)
@@ -230,18 +268,28 @@ def overall(
     )  # fmt: skip
 
 
-def _range(task: TaskFindings, random: Mapping[str, float], request: CompareRequest) -> ScoreRange | None:
-    """Return the given range; for returns, from random play or the worst seed to the best seed; otherwise None."""
+def _range(
+    task: str, sides: Sequence[SideScores], random: Mapping[str, float], request: CompareRequest,
+    start: float | None = None,
+) -> ScoreRange | None:  # fmt: skip
+    """Return the given range; for returns, from random play to the best seed; otherwise from `start`, if it is given.
+
+    Without a start, the range of returns begins at the worst seed, and other metrics have none.
+    """
     for name, low, high in request.ranges:
-        if name == task.name:
+        if name == task:
             return ScoreRange(low, high, "given by --range")
-    if not request.is_return:
+    values = [value for side in sides for value in side.values]
+    if not values or (start is None and not request.is_return):
         return None
-    values = [value for side in task.sides for value in side.values]
-    worst, best = min(values), max(values)
-    if random.get(task.name, best) < best:
-        return ScoreRange(random[task.name], best, "0 is random play, 1 the best seed of all sides")
-    return ScoreRange(worst, best, "0 is the worst seed of all sides, 1 the best")
+    best = max(values) if request.up else min(values)
+    if request.is_return and random.get(task, best) < best:
+        return ScoreRange(random[task], best, "from random play to the best seed of all sides")
+    if start is None:
+        return ScoreRange(min(values), best, "from the worst seed of all sides to the best")
+    ends = [side.iqm.value for side in sides if side.iqm is not None]
+    learned = start < min(ends) if request.up else start > max(ends)
+    return ScoreRange(start, best, "from the start of training to the best seed of all sides") if learned else None
 
 
 def _scaled(side: SideScores, scale: ScoreRange) -> Floats:
@@ -278,6 +326,7 @@ def _overall_pair(
     least = min(range(len(tasks)), key=lambda t: (bool(verdicts[t].better), fewest[t]))
     return Pair(
         a=tasks[0].sides[i].letter, b=tasks[0].sides[j].letter,
+        ends=tuple(float(agg.interquartile_mean(scores)) for scores in (first, second)),
         improvement=agg.bootstrap([*first, *second], agg.improvement, request.samples, request.seed),
         difference=difference, p_value=p_value, verdict=verdicts[least],
     )  # fmt: skip

@@ -21,7 +21,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.meta import Resume
 from hmx.render.blocks import Paragraph
-from hmx.reports.compare.document import document
+from hmx.reports.compare.document import conclusion, document
 from hmx.reports.compare.findings import Verdict
 from hmx.reports.compare.job import DIAGNOSTICS
 from hmx.reports.compare.numbers import TABLE, table
@@ -61,6 +61,75 @@ def test_the_side_that_learns_faster_is_named_even_if_both_end_equal(tmp_path):
     text = " ".join(block.text for block in document(compare(slow, fast)).blocks if isinstance(block, Paragraph))
     assert "B learns faster: its area under the curve differs by +0.1" in text
     assert compare(fast, fast).tasks[0].pairs[0].faster == ""
+
+
+def sentences(findings):
+    return [block.text for block in document(findings).blocks if isinstance(block, Paragraph)]
+
+
+def rising(end, updates, sign=1):
+    """Returns five seeds that reach `end` after `updates` of 40, from 0."""
+    return {seed: [sign * (end + seed / 1e5) * min(update / updates, 1) for update in range(40)] for seed in range(5)}
+
+
+def test_the_first_sentence_has_both_ends_the_size_and_who_gets_there_sooner(tmp_path):
+    late = make_run(tmp_path / "late", rising(0.902, 30))
+    early = make_run(tmp_path / "early", rising(0.9, 10))
+    found = compare(late, early)
+    (pair,) = found.tasks[0].pairs
+    assert pair.verdict.better == "A" and pair.sooner == "B" and pair.times_p_value == pytest.approx(2 / 252)
+    assert pair.ends == pytest.approx((0.90202, 0.90002)) and pair.share == pytest.approx(0.002 / 0.90204)
+    assert (pair.range.low, pair.range.high) == (0.0, pytest.approx(0.90204))
+    assert [time.value for time in pair.times] == [0.81, 0.81]
+    first, second = (time.steps for time in pair.times)
+    assert first / second == pytest.approx(2.7, abs=0.3)
+    assert sentences(found)[0].startswith(
+        "A late vs B early: A ends at 0.902 and B at 0.9, a difference of 0.2% of the range from the start of training "
+        f"to the best seed of all sides, and B reaches 0.81 sooner, after {second:,.0f} steps against {first:,.0f}. "
+        "A is better. P(A better) = 1"
+    )
+    turned = compare(early, late).tasks[0].pairs[0]
+    assert (turned.sooner, turned.share, turned.times) == ("A", pytest.approx(-pair.share), pair.times[::-1])
+    assert pair.turned().ends == turned.ends
+    assert found.figures["share(A, B)"] == -found.figures["share(B, A)"] == pair.share
+
+
+def test_the_size_is_a_share_of_the_range_from_random_play_if_that_is_known(tmp_path):
+    sides = [make_run(tmp_path / name, rising(end, 20), evaluated={0: end}, random=-1.0)
+             for name, end in (("a", 1.0), ("b", 0.8))]  # fmt: skip
+    (pair,) = compare(*sides).tasks[0].pairs
+    assert pair.share == pytest.approx(0.2 / 2.0, abs=1e-3)
+    assert "a difference of 10% of the range from random play to the best seed of all sides" in conclusion(pair)
+    given = compare(*sides, ranges=(("corridor", 0.0, 4.0),)).tasks[0].pairs[0]
+    assert "a difference of 5.0% of the range given by --range" in conclusion(given)
+
+
+def test_where_less_is_better_the_lower_end_is_ahead(tmp_path):
+    def falling(end, updates):
+        return {seed: [2 - (2 - end) * min(u / updates, 1) - seed / 1e5 for u in range(40)] for seed in range(5)}
+
+    sides = [make_run(tmp_path / str(end), falling(end, updates)) for end, updates in ((1.0, 10), (0.5, 30))]
+    (pair,) = compare(*sides, better="down").tasks[0].pairs
+    assert pair.share == pytest.approx(-1 / 3, abs=1e-3) and (pair.verdict.better, pair.sooner) == ("B", "A")
+    assert "a difference of 33% of the range from the start of training" in conclusion(pair)
+    assert "and A reaches 1.1 sooner, after " in conclusion(pair)
+
+
+def test_equal_ends_and_speeds_are_said_to_be_equal(tmp_path):
+    one, other = (make_run(tmp_path / name, flat(0.5, 0.5, 0.5, 0.5)) for name in ("one", "other"))
+    (pair,) = compare(one, other).tasks[0].pairs
+    assert conclusion(pair) == "A and B end at 0.5. Not distinguishable (4 vs 4 seeds)."
+    sides = [make_run(tmp_path / name, rising(0.9, 20)) for name in ("x", "y")]
+    (pair,) = compare(*sides).tasks[0].pairs
+    assert pair.sooner == "" and "and neither is shown to reach 0.81 sooner. Not" in conclusion(pair)
+
+
+def test_seeds_are_counted_where_most_of_a_side_never_reach_the_level(tmp_path):
+    good = make_run(tmp_path / "good", rising(1.0, 10))
+    late = {seed: [0.8 * max(0, (update - 30) / 9) for update in range(40)] for seed in range(5)}
+    (pair,) = compare(good, make_run(tmp_path / "late", late)).tasks[0].pairs
+    assert pair.times[1].steps is None or pair.sooner == "A"
+    assert "and A reaches" in conclusion(pair)
 
 
 def test_figures_are_named_with_and_without_the_task(good, bad):
