@@ -134,11 +134,11 @@ def test_an_action_lasts_until_the_episode_ends():
     """Counting: the step from n pays n; episodes of 5 steps, so the second action of each lasts two steps only."""
     env = repeated(make_counting(5), 3)
     assert env.spec.max_steps == 2
-    keys = jax.random.split(key(), 2)
+    keys, step = jax.random.split(key(), 2), jax.jit(env.step)
     state, _ = env.reset(jax.random.clone(keys))
     seen = []
     for _ in range(3):
-        state, timestep = env.step(state, jnp.zeros((2, 1), jnp.int32), jax.random.clone(keys))
+        state, timestep = step(state, jnp.zeros((2, 1), jnp.int32), jax.random.clone(keys))
         seen.append([float(leaf[0].reshape(-1)[0]) for leaf in (timestep.reward, timestep.obs, timestep.final_obs)])
         seen[-1].append(bool(timestep.truncated[0]))
     assert seen == [[0 + 1 + 2, 3, 3, False], [3 + 4, 0, 5, True], [0 + 1 + 2, 3, 3, False]]
@@ -152,7 +152,8 @@ def test_info_is_summed_or_maximised_over_repeats():
 
     keys = jax.random.split(key(), 1)
     twice = repeated(with_info(make_counting(0), info), 2)
-    _, timestep = twice.step(twice.reset(jax.random.clone(keys))[0], jnp.zeros((1, 1), jnp.int32), keys)
+    state, _ = jax.jit(twice.reset)(jax.random.clone(keys))
+    _, timestep = jax.jit(twice.step)(state, jnp.zeros((1, 1), jnp.int32), keys)
     assert {name: float(value[0]) for name, value in timestep.info.items()} == {"a_sum": 3, "b_max": -1, "c_mean": 2}
 
 

@@ -221,10 +221,11 @@ def test_numbers_0_and_1_are_truth_values_of_masks_and_ends():
     )
     numbers = load_env("./b.py")
     for env in (bools, numbers):
+        advance = jax.jit(env.step)
         state, first = env.reset(jax.random.split(jax.random.key(0), 2))
         assert first.legal.tolist() == [[[False, True]]] * 2
         for seed in range(3):
-            state, step = env.step(state, jnp.ones((2, 1), jnp.int32), jax.random.split(jax.random.key(seed), 2))
+            state, step = advance(state, jnp.ones((2, 1), jnp.int32), jax.random.split(jax.random.key(seed), 2))
         assert step.terminated.tolist() == [True, True]
 
 
@@ -237,9 +238,10 @@ def test_a_number_that_turns_strange_later_is_not_true():
     )
     assert strange_truths(late, 2) == ""
     env = from_single("late", late, 100)
+    advance = jax.jit(env.step)
     state, step = env.reset(jax.random.split(jax.random.key(0), 1))
     for seed in range(33):
-        state, step = env.step(state, jnp.ones((1, 1), jnp.int32), jax.random.split(jax.random.key(seed), 1))
+        state, step = advance(state, jnp.ones((1, 1), jnp.int32), jax.random.split(jax.random.key(seed), 1))
     assert step.legal.tolist() == [[[False, True]]] and not step.terminated.any()
 
 

@@ -173,7 +173,6 @@ os.kill(os.getpid(), 9)
 @pytest.mark.parametrize(
     ("fault", "stopped", "forked"),
     [
-        ("hang", False, False),
         ("loop in C", False, False),
         ("hang", True, False),
         ("process", False, False),
