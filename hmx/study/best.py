@@ -34,10 +34,10 @@ def best_trial(folder: str | Path) -> BestTrial:
     """
     study = read_study(folder)
     now = standing(study)
-    if now.best is None:
+    if now.choice is None:
         message = f"{study.folder} {'has failed' if now.state == 'failed' else 'has no best trial yet'}: {now.reason}"
         raise HmxError(message, f"{now.next.text}: {now.next.command}", ExitCode.ARTEFACT)
-    trial = study.by_number[now.best]
+    trial = study.by_number[now.choice]
     config = with_values(study.configs, trial.values)
     if not config.run.eval_episodes:  # trials are not evaluated, but a run usually is
         config = replace(config, {"run.eval_episodes": FIELDS["run.eval_episodes"].default})

@@ -41,6 +41,7 @@ from hmx.study.records import (
 from hmx.study.request import DEFAULT_CONFIRM, DEFAULT_TRIALS, STUDIES, AddRequest, SearchRequest
 from hmx.study.samplers import grid_points
 from hmx.study.space import check_space, parse_space
+from hmx.study.state import standing
 
 BASE = "base"  # name of the only configuration of a study
 _GIVEN = ("--", "HMX_", "values")  # how origins begin that a user named for this study
@@ -102,9 +103,8 @@ def _contains(path: Path, text: str) -> bool:
 
 
 def _exists(folder: Path) -> HmxError:
-    place = shlex.quote(str(folder))
-    hint = f"continue it: hmx study work {place}; or extend it: hmx study add {place} --trials 40"
-    return HmxError(f"there is a study {folder}", hint)
+    now = standing(read_study(folder))
+    return HmxError(f"there is a study {folder}, {now.state}", f"{now.next.text}: {now.next.command}")
 
 
 def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Study:

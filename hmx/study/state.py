@@ -38,7 +38,7 @@ class Standing:
     state: StudyState
     reason: str  # why it is in this state
     next: Advice
-    best: int | None = None  # number of the trial to use; None until that is decided
+    choice: int | None = None  # number of the trial to use; None until that is decided
     confirmed: bool = False  # whether fresh seeds decided it
     ranked: Sequence[Trial] = dataclasses.field(default=(), metadata={"json": False})
     """Trials with a value, the first choice first."""
@@ -83,7 +83,7 @@ def standing(study: Study) -> Standing:
         more = f"--confirm {DEFAULT_CONFIRM}"
         confirm = f"hmx study add {place} {more} && hmx study work {place}"
         step = Advice(f"{first}, the first of the search, has not run on fresh seeds", confirm)
-    return Standing("finished", reason, step, best=ranked[0].number, confirmed=bool(chosen), ranked=ranked)
+    return Standing("finished", reason, step, choice=ranked[0].number, confirmed=bool(chosen), ranked=ranked)
 
 
 def _without_value(study: Study, runs: Sequence[Trial | Confirmation], what: str) -> str:

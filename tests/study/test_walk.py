@@ -87,17 +87,20 @@ def agree(folder: Path) -> str:
     texts.append(" ".join(Path("page.html").read_text().split()))
     best = run(f"hmx study best {name}")
     assert all(now.next.command in text.replace("&amp;", "&").replace("&#x27;", "'") for text in texts)
-    assert now.next.command.removeprefix("hmx ").split(" && ")[0] in best.stderr
-    if now.best is None:
+    taken = run(f"hmx study new {name} --preset tiny --space algo.gamma=0.9..0.99")
+    assert taken.exit_code == 2
+    assert all(now.next.command.removeprefix("hmx ").split(" && ")[0] in done.stderr for done in (best, taken))
+    assert (now.choice is None) == (now.state != "finished")
+    if now.choice is None:
         assert best.exit_code == 3 and now.reason in best.stderr
         assert not any(PROMISES.search(text) for text in texts), texts
         with pytest.raises(HmxError, match=r"best trial yet|has failed"):
             hmx.best_config(folder)
         assert not hmx.study_report(folder).finalists
     else:
-        assert best.exit_code == 0 and f"{now.best}, " in best.stdout
-        assert hmx.study_report(folder).finalists[0].trial == now.best
-        assert with_values(read_study(folder).configs, read_study(folder).by_number[now.best].values).algo == (
+        assert best.exit_code == 0 and f"{now.choice}, " in best.stdout
+        assert hmx.study_report(folder).finalists[0].trial == now.choice
+        assert with_values(read_study(folder).configs, read_study(folder).by_number[now.choice].values).algo == (
             hmx.best_config(folder).algo
         )
     return now.state
@@ -168,12 +171,12 @@ def test_trials_that_all_failed_give_the_reason(tmp_path: Path) -> None:
 
 def test_some_failed_trials_leave_a_finished_study(tmp_path: Path) -> None:
     folder = failed(tmp_path / "s", "the loss is not finite", range(1, 5))
-    assert agree(folder) == "finished" and standing(read_study(folder)).best in (5, 6)
+    assert agree(folder) == "finished" and standing(read_study(folder)).choice in (5, 6)
 
 
 def test_equal_trials_are_ordered_by_number(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "s", lambda values: 1.0, trials=3, confirm=2)
-    assert agree(folder) == "finished" and standing(read_study(folder)).best == 1
+    assert agree(folder) == "finished" and standing(read_study(folder)).choice == 1
 
 
 def test_a_study_of_one_trial_is_used_without_fresh_seeds(tmp_path: Path) -> None:
@@ -188,7 +191,7 @@ def test_the_best_on_fresh_seeds_comes_first_everywhere(tmp_path: Path) -> None:
     file = rung_file(confirmation_folder(folder, second.number), 0)
     file.unlink()
     write_once(file, RungResult(rung=0, update=1, env_steps=256, per_seed=(500.0,) * 10, objective=500.0))
-    assert agree(folder) == "finished" and standing(read_study(folder)).best == second.number
+    assert agree(folder) == "finished" and standing(read_study(folder)).choice == second.number
     assert study_status(folder).leading[0].trial == second.number
 
 

@@ -29,7 +29,7 @@ _FACTOR = 10.0  # by which a logarithmic range grows
 def advice(findings: StudyFindings) -> Iterator[Advice]:
     """Yield what to do next, the most urgent first."""
     study, now = shlex.quote(findings.folder), findings.standing
-    if now.best is None:
+    if now.choice is None:
         yield now.next
     if now.state in ("new", "failed"):
         return
@@ -39,7 +39,7 @@ def advice(findings: StudyFindings) -> Iterator[Advice]:
             f"{failed:,} of {counted(len(findings.trials), 'trial')} failed; see why", f"hmx study status {study}"
         )
     yield from _edges(findings, study)
-    if now.best is not None:
+    if now.choice is not None:
         yield from _ranking(findings, study)
         yield from _cheaper(findings)
         yield now.next

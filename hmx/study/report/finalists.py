@@ -24,7 +24,7 @@ def finalists(study: Study, now: Standing) -> tuple[list[Finalist], list[Pair]]:
 
     The pairs compare the best one with every other, as `hmx compare` does.
     """
-    if now.best is None:
+    if now.choice is None:
         return [], []
     objective, confirmed = study.settings.objective, study.confirmed
     top = [trial for trial in now.ranked[:UNCONFIRMED] if len(trial.rungs) == len(now.ranked[0].rungs)]
