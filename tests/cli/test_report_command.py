@@ -59,8 +59,9 @@ def test_page_shows_curves_configuration_evaluation_and_resumptions(hmx, run):
     assert "which predicts the mean of the logarithm" in text
     charts = [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', text)]
     returns = charts[0]
-    assert [series["thin"] for series in returns["series"]] == [True, True, True, False]
-    mean = returns["series"][-1]
+    assert [series["thin"] for series in returns["series"]] == [True, True, True, False, False]
+    *_, mean, trained = returns["series"]
+    assert (trained["name"], trained["kind"], trained["y"]) == ("trained agent", "dots", [0.9])
     assert mean["y"] == [0.2] * 10 and mean["low"][0] == pytest.approx(0.2 - 4.3027 * 0.1 / 3**0.5, abs=1e-4)
     assert returns["grids"][0]["x"] == [STEPS * (i + 1) for i in range(10)]
     assert {"axis": "x", "at": 5.0 * STEPS, "label": "resumed"} in returns["references"]

@@ -321,7 +321,8 @@ def curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | 
         x=x,
         y=Axis(metric_name(RETURN if findings.metric == EVALUATION else findings.metric)),
         series=tuple(series),
-        caption="Interquartile mean over seeds with its 95 % interval; each side up to the end of its shortest seed.",
+        caption="Interquartile mean over seeds with its 95 % interval, not smoothed; each side up to the end of its "
+        "shortest seed.",
         references=(*thresholds, *end, *forks),
     )
 

@@ -39,9 +39,10 @@ from hmx.reports.report.findings import PlayedEpisode, ResumeMark, RunFacts, Run
 from hmx.reports.summaries import TRAINED, policies, undone
 
 _READING = (
-    "Lines are smoothed means over seeds, shaded areas 95% intervals (of at least 3 seeds), thin lines the values of "
-    "single seeds. Drag across a plot to zoom, double-click to reset; a click on a name in a legend hides it. With the "
-    "keyboard, arrow keys move the cursor, + and - zoom, and 0 resets."
+    "Lines are smoothed means over seeds, those of the return over at least as many steps as the longest first game "
+    "took; shaded areas are 95% intervals (of at least 3 seeds), thin lines the values of single seeds. Drag across a "
+    "plot to zoom, double-click to reset; a click on a name in a legend hides it. With the keyboard, arrow keys move "
+    "the cursor, + and - zoom, and 0 resets."
 )
 _BARS = 8  # probabilities of a position, at most
 _LONGEST = 300  # characters of a text from a file
@@ -86,7 +87,7 @@ def _blocks(findings: RunFindings) -> Iterator[Block]:
     yield _answers(findings)
     if findings.differences:
         yield _differences(findings)
-    if any(group.curves for group in findings.groups):
+    if any(run.records for run in findings.runs):
         yield Aside((*figures.best_known(findings), Paragraph(_READING, "faint")), beside=False)
     for run in findings.runs:
         if run.evaluation:

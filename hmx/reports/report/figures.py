@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hmx.errors import counted
+from hmx.jobs.evaluation import RANDOM
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
 from hmx.render.quantities import number
@@ -83,9 +84,40 @@ def plots(findings: RunFindings, plans: Iterable[PlotPlan]) -> Iterator[Plot]:
 
 def best_known(findings: RunFindings) -> Iterator[Plot]:
     """Yield the return in a wide plot, what it is made of, and how far episodes get."""
-    yield from (replace(plot, wide=True) for plot in plots(findings, [RETURN]))
+    yield _return(findings)
     yield from stacks(findings, "reward/")
     yield from plots(findings, PROGRESS)
+
+
+def _return(findings: RunFindings) -> Plot:
+    """Return the plot of the return, between random play and the trained agents of the evaluations."""
+    reported = [name for name in RETURN.metrics if any(name in group.curves for group in findings.groups)]
+    plot = _plot(findings, RETURN, reported or RETURN.metrics)
+    caption = plot.caption if reported else "No return yet: not every game has ended once."
+    return replace(plot, series=(*plot.series, *_evaluated(findings)), caption=caption, wide=True)
+
+
+def _evaluated(findings: RunFindings) -> Iterator[Series]:
+    """Yield random play as a line, and trained agents as dots at the end of training, with their intervals.
+
+    Evaluations count the default reward weights, so runs that were trained with others have neither.
+    """
+    several = len(findings.groups) > 1
+    drawn: set[float] = set()
+    for colour, group in enumerate(findings.groups):
+        for run in (run for run in findings.runs if run.name in group.runs):
+            if any(setting.changed and setting.key.startswith("reward.") for setting in run.settings):
+                continue
+            end, minutes = float(run.env_steps), run.minutes or 0.0
+            for row in run.evaluation:
+                if row.policy == RANDOM and row.return_mean not in drawn:
+                    drawn.add(row.return_mean)
+                    level = (row.return_mean,) * 2
+                    yield Series("random play", (0.0, end), level, colour=-1, dashed=True, x2=(0.0, minutes))
+                elif row.policy != RANDOM:
+                    low, high = row.return_interval or (None, None)
+                    name = f"trained agent, {group.name}" if several else "trained agent"
+                    yield Series(name, (end,), (row.return_mean,), "dots", (low,), (high,), colour, x2=(minutes,))
 
 
 def constant(findings: RunFindings, metric: str) -> float | None:

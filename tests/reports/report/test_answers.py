@@ -141,6 +141,23 @@ def plots(folder: Path) -> Mapping[str, Plot]:
     return {plot.title: plot for plot in every}
 
 
+def test_the_return_is_drawn_between_random_play_and_the_trained_agent(tmp_path: Path) -> None:
+    drawn = plots(make_run(tmp_path / "one", {0: RISING}, evaluated={0: 0.75}, random=-3.5))["Return"]
+    (line,), (dot,) = ([one for one in drawn.series if one.name == name] for name in ("random play", "trained agent"))
+    end = float(len(RISING) * STEPS)
+    assert (line.x, line.y, line.dashed) == ((0.0, end), (-3.5, -3.5), True)
+    assert (dot.kind, dot.x, dot.y) == ("dots", (end,), (0.75,))
+    other = make_run(
+        tmp_path / "two", {0: RISING}, evaluated={0: 0.75}, changes={"env.id": "hackmatrix", "reward.kills": 9.0}
+    )
+    assert {one.name for one in plots(other)["Return"].series} == {""}  # evaluated with the default weights
+
+
+def test_a_return_plot_says_why_it_is_empty(tmp_path: Path) -> None:
+    drawn = plots(make_run(tmp_path / "one", {0: [None] * 5}))["Return"]
+    assert not drawn.series and drawn.caption == "No return yet: not every game has ended once."
+
+
 def test_events_are_counted_per_episode(tmp_path: Path) -> None:
     run = make_run(tmp_path / "one", {}, changes={"run.total_steps": 10 * STEPS})
     with MetricsWriter(run / "metrics.jsonl") as writer:
