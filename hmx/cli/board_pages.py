@@ -117,7 +117,7 @@ _ORDERS: Mapping[str, _Order] = MappingProxyType({
     "steps/s": lambda run: _number(None if run.row.steps_per_sec is None else -run.row.steps_per_sec),
     "remaining": lambda run: _number(run.seconds_left), "age": lambda run: _number(run.row.age),
 })  # fmt: skip
-_CURVE = "return over training, one scale per environment"
+_CURVE = "return over training"
 _COLUMNS = ("", "run", "environment", "algorithm", "state", "steps", "return", "steps/s", "remaining", "age", _CURVE)
 _SPARE = {"environment", "algorithm", "steps", "steps/s", "remaining", "age"}  # columns that a phone leaves out
 
@@ -145,8 +145,11 @@ def _list_page(runs: Sequence[LiveRun], root: Path, view: _View) -> str:
         ("sort", view.sort), *([("reverse", 1)] if view.reverse else []),
     ))  # fmt: skip
     search = f'<form action="/"><p>{box} {kept}<button>Filter</button></p></form>'
+    note = '<p class="note">Curves of one environment share a scale.</p>' if any(curves.values()) else ""
     none = "" if runs else "<p>No run matches.</p>" if view.match else "<p>There are no runs yet.</p>"
-    form = f'<form action="/runs"><div class="scroll">{table}</div>{none}<p><button>Side by side</button></p></form>'
+    form = (
+        f'<form action="/runs"><div class="scroll">{table}</div>{note}{none}<p><button>Side by side</button></p></form>'
+    )
     return frame.replace("</main>", f"{search}{form}</main>", 1)
 
 
@@ -171,4 +174,4 @@ def _cells(run: LiveRun, scale: Sequence[float]) -> Iterator[str]:
     yield f'<td class="right spare">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
     yield f'<td class="right spare">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
     yield f'<td class="right spare">{"" if row.age is None else age(row.age)}</td>'
-    yield f"<td>{sparkline(run.curve, 24, scale=scale)}</td>"
+    yield f'<td class="curve">{sparkline(run.curve, 24, scale=scale)}</td>'

@@ -56,7 +56,9 @@ class Curve:
     weights: Floats  # number of episodes in each mean; 1 for other metrics
     low: Floats = field(default_factory=_none)
     high: Floats = field(default_factory=_none)
-    first_game: float = 0.0  # steps from the first record to the first mean over episodes; 0 for other metrics
+    first_game: float = field(
+        default=0.0, kw_only=True
+    )  # steps from the first record to the first mean over episodes; 0 for other metrics
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Curve):
@@ -360,7 +362,7 @@ def mean_curve(agents: Iterable[AgentMetrics], name: str) -> Curve | None:
     if len(lines) >= _FEWEST:
         half = t_quantile((1 + LEVEL) / 2, len(lines) - 1) * values.std(0, ddof=1) / math.sqrt(len(lines))
         low, high = mean - half, mean + half
-    return Curve(grid, time, mean, weights, low, high, max(line.first_game for line in lines))
+    return Curve(grid, time, mean, weights, low, high, first_game=max(line.first_game for line in lines))
 
 
 def band(agents: Sequence[AgentMetrics], name: str, over: Over, resamples: int, seed: int) -> Curve | None:

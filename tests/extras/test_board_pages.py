@@ -124,9 +124,10 @@ def test_a_missing_page_links_to_the_list(client: Any, address: str) -> None:
 def test_the_list_names_its_folder_and_its_curves_share_a_scale(client: Any, root: Path) -> None:
     make_run(root / "high", {0: [9.0 + i / 10 for i in range(8)]})
     page = client.get("/").text
-    assert f"Runs in {root}" in page and "<th>return over training, one scale per environment</th>" in page
+    assert f"Runs in {root}" in page and "<th>return over training</th>" in page and "share a scale" in page
     marks = {
-        name: re.search(rf'href="/runs\?run={name}".*<td>([▁-█]*)</td></tr>', page)[1] for name in ("alive", "high")
+        name: re.search(rf'href="/runs\?run={name}".*<td class="curve">([▁-█]*)</td></tr>', page)[1]
+        for name in ("alive", "high")
     }
     assert marks == {"alive": "▁" * 8, "high": "█" * 8}
 
