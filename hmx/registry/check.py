@@ -20,7 +20,7 @@ from hmx.errors import HmxError, counted, nearest
 from hmx.registry import environments, user_code
 from hmx.registry.algorithms import AlgorithmEntry, built_in, find_algorithm
 from hmx.registry.derive import Derived, derive
-from hmx.registry.environments import EnvSource, features_of, find_environment, find_source
+from hmx.registry.environments import EXTRAS, EnvSource, features_of, find_environment, find_source
 from hmx.registry.sizes import Sizes
 from hmx.registry.workers import simulator_problems
 
@@ -154,7 +154,9 @@ def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvS
     entry = find_environment(env.id)
     if source is None and not env.sha256:  # a package that registered it may not be installed here
         near = nearest(env.id, ENV_IDS)
-        words = "no such environment; hmx envs lists all, and your own is ./FILE.py or package.module:make"
+        extra = env.id.rstrip("/")
+        own = f"that of an extra is {extra}/NAME" if extra in EXTRAS else "your own is ./FILE.py or package.module:make"
+        words = f"no such environment; hmx envs lists all, and {own}"
         if env.id.startswith((".", "/")):
             yield Problem("unknown_env", ("env.id",), "a file ends in .py", fix("env.id", f"{env.id}.py"))
         elif near:

@@ -269,7 +269,7 @@ def test_unknown_key_without_a_near_key_lists_sections():
     )
 
 
-def test_an_unknown_environment_is_told_from_the_others_in_few_words():
+def test_the_message_about_an_unknown_environment_is_short():
     (line,) = failure(sets=["env.id=zzz"])
     assert "hmx envs lists all" in line and len(line) < 160
 
