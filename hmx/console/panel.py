@@ -42,7 +42,7 @@ NOTES = {
 }
 
 
-class Returns:
+class RecentReturn:
     """The mean return of a run while it trains, over the updates that its longest first game took.
 
     All environments start together, so short and long games end at different times at first: single updates swing where
@@ -94,7 +94,7 @@ class ConsoleSink(Sink):
         self._first_steps = 0
         self._steps = 0
         self._latest: dict[str, float] = {}
-        self._returns = Returns()
+        self._returns = RecentReturn()
         self._window: defaultdict[str, list[float]] = defaultdict(list)
         self._update = -1
 

@@ -15,7 +15,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from hmx.config.textfile import printable
-from hmx.console.panel import NO_RETURN, NOTES, Returns
+from hmx.console.panel import NO_RETURN, NOTES, RecentReturn
 from hmx.errors import counted
 from hmx.render.quantities import clock, short
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
@@ -62,7 +62,7 @@ class ProgressLog(Sink):
         self._trained = 0.0  # seconds of training in this process
         self._first = self._steps = 0
         self._values: defaultdict[str, list[float]] = defaultdict(list)
-        self._returns = Returns()
+        self._returns = RecentReturn()
         self._explained = False  # whether it said why there is no return
 
     def start(self, info: RunInfo) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from hmx.config.schema import Config
-from hmx.console.panel import ConsoleSink, JsonSink, Returns
+from hmx.console.panel import ConsoleSink, JsonSink, RecentReturn
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
 from hmx.render.terminal import print_document
@@ -154,7 +154,7 @@ def test_a_metric_without_data_is_not_shown_as_zero(now):
 
 def test_the_return_covers_the_updates_that_the_longest_first_game_took():
     """Games of one policy: half win after 1 update, half lose after 4, and all environments start together."""
-    returns = Returns()
+    returns = RecentReturn()
     for update, (mean, episodes) in enumerate([(None, 0), (None, 0), (None, 0), (0.5, 64), (1.0, 16), (1.0, 16)], 1):
         known = {} if mean is None else {"train__mean_episode_return": mean}
         returns.record(record(update, train__num_episodes=episodes, **known))
