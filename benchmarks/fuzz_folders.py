@@ -15,7 +15,6 @@ import numpy as np
 from hmx.runs.lowered import SUFFIX, LoweredPrograms
 from hmx.simulators import journal
 from hmx.simulators.spaces import Facts
-from hmx.study.best import best_trial
 from hmx.study.confirm import confirmations_due
 from hmx.study.folder import read_study
 from hmx.study.halving import promotions
@@ -58,7 +57,7 @@ def use_study(folder: Path) -> Any:
     turn = next_turn(study)
     if turn is not None and (seen := known_before(study, turn)) is not None:
         propose(study, turn, seen)
-    best_trial(folder)
+    standing(study)
     return study
 
 

@@ -134,7 +134,8 @@ def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Stu
         top = settings.confirm_top or SearchRequest.confirm_top
         extended = dataclasses.replace(extended, confirm_seeds=request.confirm, confirm_top=top)
     if dataclasses.replace(extended, revision=settings.revision, space=settings.space) == settings:
-        raise HmxError("there is nothing to add", "--trials 40 adds trials; --confirm 10 confirms the best")
+        more = "--space KEY=A|B|C adds values" if settings.sampler == "grid" else "--trials 40 adds trials"
+        raise HmxError("there is nothing to add", f"{more}; --confirm 10 confirms the best")
     try:
         check_settings(extended)
     except ValueError as problem:
