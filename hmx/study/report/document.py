@@ -12,6 +12,7 @@ from hmx.render.numbers import estimate, numbers, right, shown, signed_estimate,
 from hmx.render.quantities import duration
 from hmx.reports.compare import document as comparisons
 from hmx.reports.compare.findings import Outcome
+from hmx.reports.compare.sentence import conclusion
 from hmx.stats.importance import MIN_TRIALS
 from hmx.study.report import figures
 from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings, TrialFacts
@@ -64,7 +65,7 @@ def _best(findings: StudyFindings, best: Finalist) -> Iterator[Block]:
     if findings.indistinct:
         yield Paragraph(f"Cannot be distinguished from it: {', '.join(findings.indistinct)}.", "warning")
     if findings.pairs and findings.settings.objective.threshold is None:
-        yield Paragraph(comparisons.conclusion(findings.pairs[0]))
+        yield Paragraph(conclusion(findings.pairs[0]))
     if worse := [pair.b for pair in findings.pairs if pair.b not in findings.indistinct]:
         yield Paragraph(f"Worse: {', '.join(worse)}.")
 

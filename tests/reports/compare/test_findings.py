@@ -21,11 +21,12 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.meta import Resume
 from hmx.render.blocks import Paragraph
-from hmx.reports.compare.document import conclusion, document
+from hmx.reports.compare.document import document
 from hmx.reports.compare.findings import Verdict
 from hmx.reports.compare.job import DIAGNOSTICS
 from hmx.reports.compare.numbers import TABLE, table
 from hmx.reports.compare.request import CompareRequest
+from hmx.reports.compare.sentence import conclusion
 from hmx.reports.compare.tasks import judge
 from hmx.stats.estimate import Estimate
 
