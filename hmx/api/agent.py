@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import jax
@@ -36,7 +36,7 @@ EnvName = str | Callable[..., object]
 Numbers = Array | np.ndarray | list[float] | list[bool]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainedAgent:
     """A trained policy.
 
@@ -49,9 +49,13 @@ class TrainedAgent:
     config: Config
     env: Env
     update: int
-    _algorithm: Algorithm = field(repr=False)
-    _state: TrainState = field(repr=False)
-    _jitted: Callable[..., tuple[Decision, Carry]] = field(repr=False)
+    _algorithm: Algorithm
+    _state: TrainState
+    _jitted: Callable[..., tuple[Decision, Carry]]
+
+    def __repr__(self) -> str:
+        run, env = self.config.run.name, self.config.env.id
+        return f"TrainedAgent(run={run!r}, env={env!r}, algorithm={self.config.algo.name!r}, update={self.update})"
 
     def act(self, obs: Numbers, legal: Numbers | None = None, key: Key | None = None) -> Array:
         """Choose actions; recurrent networks need `decide`, which takes and returns their carry.

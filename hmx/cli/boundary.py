@@ -49,30 +49,46 @@ _THREADED = ("jax", "wandb")
 
 
 def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
-    """Report an error on stderr and return the exit code."""
+    """Report an error on stderr and return the exit code; with `--json`, as a JSON object on one line."""
+    code, message, hint = _explained(error, words, debug)
+    _report(message, hint, code, words)
+    return code
+
+
+def _report(message: str, hint: str, code: int, words: Sequence[str]) -> None:
+    if not message:
+        return
+    if "--json" in words[: words.index("--") if "--" in words else None]:
+        body = {"error": message, "hint": pasteable(_findable(hint)), "exit_code": code}
+        with contextlib.suppress(BrokenPipeError):
+            sys.stderr.write(json.dumps(body) + "\n")
+    else:
+        say("error", message, hint)
+
+
+def _explained(error: Exception, words: Sequence[str], debug: bool) -> tuple[int, str, str]:
+    """Return the exit code, the message and the hint of an error; write its traceback if `debug`."""
     if isinstance(error, HmxError):
         usage = f"{_command(words)} --help lists the options" if error.exit_code == ExitCode.USAGE else ""
         message = error.message.removesuffix(f"; try {error.hint}") if error.hint else error.message
-        say("error", message, error.hint or usage)
         if debug:
             sys.stderr.write(_traceback(error))
-        return int(error.exit_code)
+        return int(error.exit_code), message, error.hint or usage
     if isinstance(error, typer.Abort | EOFError):
-        say("error", "cannot continue: the question was not answered")
-        return int(ExitCode.UNEXPECTED)
+        return int(ExitCode.UNEXPECTED), "cannot continue: the question was not answered", ""
     if isinstance(error, TyperException):
         return _usage(error, words)
     if isinstance(error, OSError) and error.errno and (error.filename or error.errno in _DISK) and not debug:
         # An error without a file name comes from a write to standard output.
         place = f"use {error.filename}" if error.filename else "write to standard output"
-        say("error", f"cannot {place}: {os.strerror(error.errno)}", _DISK.get(error.errno, _OTHER_DISK))
         silence()
-        return int(ExitCode.ARTEFACT)
+        message = f"cannot {place}: {os.strerror(error.errno)}"
+        return int(ExitCode.ARTEFACT), message, _DISK.get(error.errno, _OTHER_DISK)
     summary = one_line(f"{type(error).__name__}: {error}", 2000)
     if debug:
         sys.stderr.write(_traceback(error))
-    say("error", f"unexpected {summary}", "" if debug else f"{_crash_report(error, words)}; --debug shows it here")
-    return int(ExitCode.UNEXPECTED)
+    hint = "" if debug else f"{_crash_report(error, words)}; --debug shows it here"
+    return int(ExitCode.UNEXPECTED), f"unexpected {summary}", hint
 
 
 def print_json(body: object) -> None:
@@ -177,14 +193,14 @@ def _command(words: Sequence[str]) -> str:
     return " ".join(path)
 
 
-def _usage(error: TyperException, words: Sequence[str]) -> int:
+def _usage(error: TyperException, words: Sequence[str]) -> tuple[int, str, str]:
     ctx: Any = getattr(error, "ctx", None)
     # An option without its value is found before its command has a context.
     path = ctx.command_path if ctx is not None else _command(words)
     if type(error).__name__ == "NoArgsIsHelpError":
         # With panels the help has been printed already, and the message is empty.
         sys.stderr.write(error.format_message().lstrip())
-        return int(ExitCode.USAGE)
+        return int(ExitCode.USAGE), "", ""
     option = getattr(error, "option_name", None)
     message, hint = error.format_message().rstrip("."), f"run {path} --help"
     if type(error).__name__ == "NoSuchOption" and ctx is not None:
@@ -199,14 +215,13 @@ def _usage(error: TyperException, words: Sequence[str]) -> int:
         message = f"no such command: {word}"
         hint = f"did you mean {path} {close}?" if close else f"{path} --help lists all commands"
         hint = _ELSEWHERE.get(word, hint) if path == "hmx" else hint
-    say("error", message[:1].lower() + message[1:], hint)
-    return int(ExitCode.USAGE)
+    return int(ExitCode.USAGE), message[:1].lower() + message[1:], hint
 
 
 def interrupted(error: BaseException) -> int:
     """Report an interruption and return its exit code; end the process if libraries have threads."""
     signum = int(getattr(error, "signum", signal.SIGINT))
-    say("error", "interrupted", str(getattr(error, "hint", "")))
+    _report("interrupted", str(getattr(error, "hint", "")), 128 + signum, sys.argv[1:])
     if any(library in sys.modules for library in _THREADED):
         _flush()
         os._exit(128 + signum)

@@ -55,6 +55,7 @@ def test_metrics_are_columns_with_nan_where_an_update_has_no_data(place: Path) -
 
 def test_agent_acts_on_single_observations_and_batches(place: Path) -> None:
     agent = hmx.load_agent("first", trust=True)
+    assert repr(agent).startswith("TrainedAgent(run='first', env=") and len(repr(agent)) < 120
     _, first = agent.env.reset(jax.random.split(jax.random.key(0), 3))
     batch = agent.act(first.obs, first.legal)
     assert batch.shape == (3, 1)

@@ -35,6 +35,23 @@ def test_errors_of_the_user_carry_their_exit_code(hmx, monkeypatch, code):
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(HmxError("the cat sat on it", "move the cat", ExitCode.ARTEFACT), 3), (HmxError("no"), 2), (RuntimeError("a"), 1),
+     (OSError(errno.ENOSPC, "full", "runs/x"), 3), (None, 2)],
+)  # fmt: skip
+def test_errors_are_json_objects_with_json(hmx, monkeypatch, tmp_path, error, code):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if error is not None:
+        fail_with(monkeypatch, error)
+    result = hmx("evaluate", "x", "--json") if error is not None else hmx("evaluate", "x", "--json", "--no-such")
+    assert result.exit_code == code and result.stdout == "" and result.stderr.count("\n") == 1
+    body = json.loads(result.stderr)
+    assert list(body) == ["error", "hint", "exit_code"] and body["exit_code"] == code
+    told = {3: ("the cat sat on it", "move the cat")} if isinstance(error, HmxError) else {}
+    assert (body["error"], body["hint"]) == told.get(code, (body["error"], body["hint"])) and body["hint"]
+
+
 def test_a_long_error_is_shown_by_its_first_and_last_lines(hmx, monkeypatch):
     text = "the first line\n" + "a line of a file\n" * 10**6 + "the last line"
     fail_with(monkeypatch, HmxError(text))
