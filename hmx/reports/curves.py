@@ -56,9 +56,8 @@ class Curve:
     weights: Floats  # number of episodes in each mean; 1 for other metrics
     low: Floats = field(default_factory=_none)
     high: Floats = field(default_factory=_none)
-    first_game: float = field(
-        default=0.0, kw_only=True
-    )  # steps from the first record to the first mean over episodes; 0 for other metrics
+    first_game: float = field(default=0.0, kw_only=True)
+    """Steps from the first record to the first mean over episodes; 0 for other metrics."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Curve):
