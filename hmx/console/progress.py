@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -48,6 +50,39 @@ class Pace:
         return True
 
 
+class Reminder:
+    """Write once a minute that a phase lasts, until it ends or another line is written.
+
+    Args:
+        write: writes a line; another thread calls it.
+        every: seconds.
+    """
+
+    def __init__(self, write: Callable[[str], None], every: float = 60.0) -> None:
+        self._write, self._every = write, every
+        self._phase, self._begun = "", 0.0
+        self._ended = threading.Event()
+
+    def begin(self, phase: str) -> None:
+        """Watch a phase from now on."""
+        self._phase, self._begun = phase, time.monotonic()
+        self.wait()
+
+    def wait(self) -> None:
+        """Start the minute again."""
+        self.end()
+        self._ended = threading.Event()
+        threading.Thread(target=self._remind, args=(self._ended, self._phase, self._begun), daemon=True).start()
+
+    def end(self) -> None:
+        """Watch nothing any more."""
+        self._ended.set()
+
+    def _remind(self, ended: threading.Event, phase: str, begun: float) -> None:
+        while not ended.wait(self._every):
+            self._write(f"still {phase} ({clock(time.monotonic() - begun)})")
+
+
 class ProgressLog(Sink):
     """Write lines about a run, for outputs that are not a terminal."""
 
@@ -64,6 +99,7 @@ class ProgressLog(Sink):
         self._values: defaultdict[str, list[float]] = defaultdict(list)
         self._returns = RecentReturn()
         self._explained = False  # whether it said why there is no return
+        self._reminder = Reminder(self._line)
 
     def start(self, info: RunInfo) -> None:
         """Name the run folder, the device and the sizes."""
@@ -85,7 +121,9 @@ class ProgressLog(Sink):
             self._line(f"compiled in {seconds:.1f} s")
         elif self._phase in _TRAINING:
             self._trained += seconds
+        self._reminder.end()
         if name not in _TRAINING:
+            self._reminder.begin(name)
             known = self._info.compile_time if self._info is not None else ""
             notes = {"compiling": f" ({known}) ..." if known else " ...", "stopping": f" ... {NOTES['stopping']}"}
             self._line(name + notes.get(name, " ..."))
@@ -115,6 +153,7 @@ class ProgressLog(Sink):
 
     def close(self, state: EndState) -> None:
         """Write the outcome of the run."""
+        self._reminder.end()
         self._line(f"{state} after {short(self._steps)} steps")
 
     def _parts(self, info: RunInfo) -> Iterator[str]:
@@ -133,8 +172,7 @@ class ProgressLog(Sink):
             yield f"stage {means['stats/highest_stage']:.1f}"
 
     def _line(self, text: str) -> None:
-        self._stream.write(f"{printable(text)}\n")
-        self._stream.flush()
+        _write_line(self._stream, text)
 
 
 def status(text: str) -> contextlib.AbstractContextManager[object]:
@@ -160,13 +198,22 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
         with _bar(console) as report:
             yield report
     else:
-        report = progress_lines(sys.stderr)
+        reminder = Reminder(partial(_write_line, sys.stderr))
+        report = progress_lines(sys.stderr, reminder)
         if "jax" not in sys.modules:
             report("starting", 0, 0)
-        yield report
+        try:
+            yield report
+        finally:
+            reminder.end()
 
 
-def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
+def _write_line(stream: TextIO, text: str) -> None:
+    stream.write(f"{printable(text)}\n")
+    stream.flush()
+
+
+def progress_lines(stream: TextIO, reminder: Reminder, now: Clock = time.monotonic) -> Progress:
     """Return a function that writes a line when a phase starts, and then at the pace of a log."""
     phase, begun, pace = "", now(), Pace(now)
 
@@ -174,13 +221,14 @@ def progress_lines(stream: TextIO, now: Clock = time.monotonic) -> Progress:
         nonlocal phase, begun, pace
         if name != phase:
             phase, begun, pace = name, now(), Pace(now)
-            stream.write(f"{printable(name)} ...\n")
+            reminder.begin(name)
+            _write_line(stream, f"{name} ...")
         elif total and pace.due(done / total):
             seconds = now() - begun
             left = f"  {clock(seconds / done * (total - done))} remaining" if 0 < done < total else ""
             speed = f"  {short(rate)} steps/s" if rate else ""
-            stream.write(f"{printable(name)}: {done / total:4.0%}  {short(done)}/{short(total)}{speed}{left}\n")
-        stream.flush()
+            reminder.wait()
+            _write_line(stream, f"{name}: {done / total:4.0%}  {short(done)}/{short(total)}{speed}{left}")
 
     return report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import queue
 import textwrap
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from hmx.cli import boundary
 from hmx.config.schema import Config
-from hmx.console.progress import Pace, ProgressLog, progress_lines
+from hmx.console.progress import Pace, ProgressLog, Reminder, progress_lines
 from hmx.runs.sinks import RunInfo
 
 INFO = RunInfo("first", Path("runs/first"), Config(), "", 0, 100, 1000, 1, "cpu")
@@ -152,7 +153,8 @@ def test_control_characters_of_a_run_do_not_reach_the_terminal(now):
 
 def test_phases_of_a_report_are_named_once_and_then_timed(now):
     out = io.StringIO()
-    report = progress_lines(out, now)
+    reminder = Reminder(print)
+    report = progress_lines(out, reminder, now)
     report("scoring", 0, 100)
     now.seconds = 5.0
     report("scoring", 10, 100)
@@ -161,8 +163,20 @@ def test_phases_of_a_report_are_named_once_and_then_timed(now):
     report("playing", 0, 0)
     now.seconds = 20.0
     report("playing", 1, 4, 2500.0)
+    reminder.end()
     lines = ["scoring ...", "scoring:  50%  50/100  0:10 remaining", "playing ..."]
     assert out.getvalue().splitlines() == [*lines, "playing:  25%  1/4  2.50k steps/s  0:30 remaining"]
+
+
+def test_a_silent_phase_is_named_again_until_it_ends():
+    said = queue.Queue()
+    reminder = Reminder(said.put, every=0.01)
+    reminder.begin("compiling")
+    assert [said.get(), said.get()] == ["still compiling (0:00)"] * 2
+    reminder.begin("evaluating")
+    while said.get() != "still evaluating (0:00)":
+        pass
+    reminder.end()
 
 
 def test_stop_while_compiling_does_not_report_a_compile_time(now):
