@@ -31,7 +31,7 @@ class ListRequest:
         "", "list only the runs whose name matches a pattern, such as 'corridor-*'", metavar="PATTERN", panel="Filter"
     )
     sort: Literal["name", "state", "steps", "return", "size", "age"] = opt(
-        "name", "order: steps, return and size from the highest, age from the newest", panel="Filter"
+        "age", "order: steps, return and size from the highest, age from the newest", panel="Filter"
     )
     reverse: bool = opt(False, "reverse the order", panel="Filter")
 

@@ -48,6 +48,7 @@ def page_of(folder: Path) -> str:
 
 
 def test_page_shows_curves_configuration_evaluation_and_resumptions(hmx, run):
+    (run / "checkpoints" / "10").mkdir(parents=True)
     result = hmx("report", "one", "--episodes", "0")
     assert result.exit_code == 0 and "one: finished after 2,560 steps for each of 3 seeds" in result.stdout
     assert "return of the trained agent 0.9 [0.8, 1]" in " ".join(result.stdout.replace("\n", " ").split()).lower()

@@ -14,7 +14,7 @@ import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.records import checkpoints as records
-from hmx.records.checkpoints import Leaf
+from hmx.records.checkpoints import Leaf, Retention
 from hmx.runs import checkpoint
 
 STATE = {"w": jnp.arange(6, dtype=jnp.float32).reshape(2, 3), "n": jnp.int32(1)}
@@ -23,7 +23,7 @@ HUGE = 10**12
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    return checkpoint.write(tmp_path, checkpoint.snapshot(STATE), 1, keep=1)
+    return checkpoint.write(tmp_path, checkpoint.snapshot(STATE), 1, keep=Retention(1))
 
 
 def kvstore(path: Path) -> Any:
