@@ -50,7 +50,10 @@ def declaring(kind: Any) -> Any:
 @dataclass(frozen=True, kw_only=True)
 @declaring
 class RewardWeights(Open):  # type: ignore[misc]
-    """Weights of the reward terms that environments declare; a weight of 0 switches a term off."""
+    """Weights of the reward terms that environments declare, such as HackMatrix in `hmx/envs/hackmatrix/entry.py`.
+
+    A weight of 0 switches a term off.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
