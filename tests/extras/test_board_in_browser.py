@@ -59,7 +59,7 @@ setTimeout(async () => {
 }, 300);
 """
 LIST_SCRIPT = """
-const found = {}, boxes = () => [...document.querySelectorAll("input")];
+const found = {}, boxes = () => [...document.querySelectorAll("input[type=checkbox]")];
 addEventListener("error", event => { found.error = event.message; });
 setTimeout(async () => {
   found.before = boxes().length;
