@@ -104,8 +104,8 @@ def test_the_time_of_a_simulator_is_divided_between_it_and_the_messages(monkeypa
     user_code.allow(walk, "env.id")
     monkeypatch.setattr(job, "LEAST_ROUNDS", 3)
     settings = ["env.my.fault=slow step", "env.num_workers=2", "ppo.update_epochs=1", RARE, f"run.root={tmp_path}"]
-    cfg = load(preset="tiny", sets=[*TINY, f"env.id={walk}", "env.max_steps=0", *settings], environ={}).config
-    result = job.bench(cfg, BenchRequest(seconds=1))
+    task = load(preset="tiny", sets=[*TINY, f"env.id={walk}", "env.max_steps=0", *settings], environ={})
+    result = job.bench(task, BenchRequest(seconds=1))
     assert [phase.name for phase in result.phases] == ["compile", "simulators", *PHASES[1:]]
     assert {part.name for part in result.parts} == set(WHAT) and result.bottleneck == "environment"
     assert sum(part.share for part in result.parts) == pytest.approx(1.0)
