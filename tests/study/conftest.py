@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +11,6 @@ import pytest
 from hmx.config.schema import Config
 from hmx.study.records import Promotion, RungResult, Study, StudySettings, Trial, trial_folder
 from hmx.study.space import parse_space
-
-for _place in (str(Path(__file__).parent), str(Path(__file__).parents[1])):
-    if _place not in sys.path:
-        sys.path.insert(0, _place)  # for `made_studies` and `made_runs`
 
 
 class Made:
