@@ -215,8 +215,7 @@ class AgentMetrics:
         if name.endswith(_PER_EPISODE):
             episodes = self.column(EPISODES)
             weights = np.where(np.isfinite(episodes), np.maximum(episodes, 1.0), 1.0)
-            known = self.steps[there & np.isfinite(values)]  # parts of an averaged agent may have no value
-            first_game = float(known[0] - self.steps[0]) if len(known) else 0.0
+            first_game = float(self.steps[there][0] - self.steps[0]) if there.any() else 0.0
         return Curve(self.steps[there], self.time[there], values[there], weights[there], first_game=first_game)
 
     def only(self, names: Set[str]) -> AgentMetrics:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hmx.records.curves import ABSENT, EPISODES, RETURN, AgentCurves, MetricCurves
 from hmx.reports.compare.tasks import median
-from hmx.reports.curves import AgentMetrics, Curve, agents_of, averaged, band
+from hmx.reports.curves import AgentMetrics, Curve, agents_of, band
 
 
 def series(values, steps=None, weights=None):
@@ -192,6 +192,5 @@ def test_smoothing_keeps_its_window_in_a_part_and_leaves_other_metrics():
     agent = lengths_decide(0.5, 0.5, 0)
     curve = agent.curve(RETURN)
     assert curve.first_game == 40 and curve.since(100).within().first_game == 40
-    assert averaged(agent).curve(RETURN).first_game == 40, "as pages draw it"
     entropy = dataclasses.replace(agent, columns={"train/entropy": agent.column(RETURN)}).curve("train/entropy")
     assert entropy.first_game == 0
