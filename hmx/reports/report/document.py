@@ -39,10 +39,9 @@ from hmx.reports.report.findings import PlayedEpisode, ResumeMark, RunFacts, Run
 from hmx.reports.summaries import TRAINED, policies, undone
 
 _READING = (
-    "Lines are smoothed means over seeds, those of the return over at least as many steps as the longest first game "
-    "took; shaded areas are 95% intervals (of at least 3 seeds), thin lines the values of single seeds. Drag across a "
-    "plot to zoom, double-click to reset; a click on a name in a legend hides it. With the keyboard, arrow keys move "
-    "the cursor, + and - zoom, and 0 resets."
+    "Lines are smoothed means over seeds; shaded areas are 95% intervals (of at least 3 seeds), thin lines the values "
+    "of single seeds. Drag across a plot to zoom, double-click to reset; a click on a name in a legend hides it. With "
+    "the keyboard, arrow keys move the cursor, + and - zoom, and 0 resets."
 )
 _BARS = 8  # probabilities of a position, at most
 _LONGEST = 300  # characters of a text from a file
