@@ -49,11 +49,10 @@ class Root(CommandGroup):
     ) -> Any:
         """Parse and run, then exit (or return the result if `standalone_mode` is off)."""
         given = list(sys.argv[1:] if args is None else args)
-        end = given.index("--") if "--" in given else len(given)
-        switches = ("--debug", TRUST_FLAG, ACCEPT_FLAG)
-        words = [word for word in given[:end] if word not in switches] + given[end:]
+        options, switches = boundary.before_dashes(given), ("--debug", TRUST_FLAG, ACCEPT_FLAG)
+        words = [word for word in options if word not in switches] + given[len(options) :]
         words = [*words[1:], "--help"] if words[:1] == ["help"] else words
-        debug, trust, changed = (switch in given[:end] for switch in switches)
+        debug, trust, changed = (switch in options for switch in switches)
 
         def run() -> Any:
             with boundary.failed_estimates_said(), trusting(trust, changed):

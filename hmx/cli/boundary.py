@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import re
@@ -55,10 +56,15 @@ def report(error: Exception, words: Sequence[str], debug: bool = False) -> int:
     return code
 
 
+def before_dashes(words: Sequence[str]) -> list[str]:
+    """Return the words before `--`, among which the options are."""
+    return list(itertools.takewhile(lambda word: word != "--", words))
+
+
 def _report(message: str, hint: str, code: int, words: Sequence[str]) -> None:
     if not message:
         return
-    if "--json" in words[: words.index("--") if "--" in words else None]:
+    if "--json" in before_dashes(words):
         body = {"error": message, "hint": pasteable(_findable(hint)), "exit_code": code}
         with contextlib.suppress(BrokenPipeError):
             sys.stderr.write(json.dumps(body) + "\n")

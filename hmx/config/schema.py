@@ -97,7 +97,7 @@ class RunConfig:
         1, "number of checkpoints with the highest mean episode return to keep as well", "checkpoints", ge=0
     )
     keep_middle_mb: int = opt(
-        256, "disk for checkpoints at 10, 25 and 50 % of the run, which are kept as well, for hmx fork; 0 for none",
+        256, "disk space for checkpoints at 10, 25 and 50 % of the run, kept for hmx fork; 0 for none",
         "MB", ge=0,
     )  # fmt: skip
     on_nonfinite: OnNonFinite = opt(

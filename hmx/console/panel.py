@@ -46,7 +46,9 @@ class RecentReturn:
     """The mean return of a run while it trains, over the updates that its longest first game took.
 
     All environments start together, so short and long games end at different times at first: single updates swing where
-    length and return go together. `Curve.smooth` has the same rule.
+    length and return go together. With a fixed policy each game begins like the one before, so over a long
+    window the mean over games that end in it is the mean return (renewal-reward theorem, Ross 1996, "Stochastic
+    processes", theorem 3.6.1).
     """
 
     def __init__(self) -> None:

@@ -69,13 +69,13 @@ class Reminder:
         self.wait()
 
     def wait(self) -> None:
-        """Start the minute again."""
+        """Restart the minute."""
         self.end()
         self._ended = threading.Event()
         threading.Thread(target=self._remind, args=(self._ended, self._phase, self._begun), daemon=True).start()
 
     def end(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         self._ended.set()
 
     def _remind(self, ended: threading.Event, phase: str, begun: float) -> None:
@@ -180,8 +180,7 @@ def status(text: str) -> contextlib.AbstractContextManager[object]:
     console = Console(stderr=True)
     if console.is_terminal:
         return console.status(text)
-    sys.stderr.write(f"{printable(text)} ...\n")
-    sys.stderr.flush()
+    _write_line(sys.stderr, f"{text} ...")
     return contextlib.nullcontext()
 
 

@@ -19,7 +19,7 @@ from hmx.play.request import PlayRequest
 from hmx.play.scenario import read_scenario
 from hmx.play.screen import PROGRAM_KEYS, draw, explain
 from hmx.play.simulator import Simulator
-from hmx.play.watch import COMPILING, Warn, agent_policy, ignore, restored_state
+from hmx.play.watch import COMPILING, Say, agent_policy, ignore, restored_state
 from hmx.registry.environments import features_of
 from hmx.reports.review.job import judge_of
 from hmx.reports.review.request import ReviewRequest
@@ -33,7 +33,7 @@ KEYS = {**_MOVES, **{key: action for action, key in MENU.items()}}
 HELP = "arrows/wasd move  space siphon  1-0 e-p f-k programs  n new  ? rules  q quit"
 
 
-def open_game(request: PlayRequest, warn: Warn = ignore, phase: Warn = ignore) -> tuple[Simulator, Advisor | None]:
+def open_game(request: PlayRequest, warn: Say = ignore, phase: Say = ignore) -> tuple[Simulator, Advisor | None]:
     """Open a game without a step limit, by the rules of the run whose agent advises, if any.
 
     Return the game, and what compares the best two actions of the agent. `warn` and `phase` are as of `watch`.

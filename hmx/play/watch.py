@@ -40,11 +40,11 @@ from hmx.simulators.pool import SimulatorFailed, WorkerPool
 
 COMPILING = "compiling the game; the next start is faster"
 HELP = "space pause  Enter step  left back  n next episode  + - speed  ? rules  q quit"
-Warn = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def ignore(text: str) -> None:
-    """Drop a warning."""
+    """Drop a text."""
 
 
 _DEFAULTS = WatchRequest()
@@ -56,8 +56,8 @@ def watch(
     *,
     env: EnvConfig | None = None,
     pictures: bool = False,
-    warn: Warn = ignore,
-    phase: Warn = ignore,
+    warn: Say = ignore,
+    phase: Say = ignore,
 ) -> Iterator[Frame]:
     """Play whole episodes and yield every position with the probabilities and value of the policy, or of its search.
 
@@ -112,7 +112,7 @@ def watch(
 
 
 def _open_simulator(
-    spec: EnvSpec, env: EnvConfig, seed: int, pictures: bool, warn: Warn
+    spec: EnvSpec, env: EnvConfig, seed: int, pictures: bool, warn: Say
 ) -> tuple[WorkerPool, Callable[[], Image] | None]:
     """Start a simulator; return it and, if there are to be pictures and it can draw them, what draws them."""
     if not pictures:
@@ -138,7 +138,7 @@ def _frames(game: Simulator | Spectator, episodes: int, stack: contextlib.ExitSt
                 yield game.act(game.choice)  # type: ignore[arg-type]  # what it chose, it takes
 
 
-def restored_state(run: Run, session: Session, checkpoint: int | None, warn: Warn) -> TrainState:
+def restored_state(run: Run, session: Session, checkpoint: int | None, warn: Say) -> TrainState:
     """Return the state of the first agent of a run."""
     restored = run.agent(session, 0, checkpoint)
     for text in restored.warnings:

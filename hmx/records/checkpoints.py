@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -269,11 +269,11 @@ class Retention(NamedTuple):
     newest: int  # at least 1
     best: int = 0
     last: int = 0  # update that ends the run; 0 if it is not known
-    middle_bytes: int = 0  # disk for the newest checkpoints up to 10, 25 and 50 % of the run
+    middle_bytes: int = 0  # disk space for the newest checkpoints up to 10, 25 and 50 % of the run
 
 
 MIDDLE = (0.5, 0.25, 0.1)
-"""Parts of a run whose checkpoints `Retention.middle_bytes` is for, the most wanted first."""
+"""Parts of a run whose checkpoints `Retention.middle_bytes` is for, in order of priority."""
 
 
 def surplus(folder: Path, keep: Retention) -> list[Path]:
@@ -290,28 +290,28 @@ def surplus(folder: Path, keep: Retention) -> list[Path]:
     if keep.newest < 1:
         raise ValueError("at least one checkpoint must be kept")
     known = [p for p in listing(folder) if p.is_dir() and not p.is_symlink()]
-    scores: dict[Path, float | None] = {}  # of the intact ones
+    manifests: dict[Path, Manifest] = {}  # of the intact ones
     spared = []
     for path in known:
         try:
-            scores |= _score_if_intact(path, _stamps(path))
+            manifests |= _manifest_if_intact(path, _stamps(path))
         except (artefact.NewerSchema, files.Unreadable):
             spared.append(path)
-    if not scores:
+    if not manifests:
         return []
-    intact, scored = list(scores), [path for path, score in scores.items() if score is not None]
-    best = sorted(scored, key=lambda p: (scores[p] or 0.0, int(p.name)), reverse=True)[: keep.best]
-    kept = {*intact[-keep.newest :], *best, *spared, *_middle(intact, keep)}
+    intact, scored = list(manifests), [path for path, found in manifests.items() if found.score is not None]
+    best = sorted(scored, key=lambda p: (manifests[p].score or 0.0, int(p.name)), reverse=True)[: keep.best]
+    kept = {*intact[-keep.newest :], *best, *spared, *_middle(manifests, keep)}
     return [p for p in known if p not in kept and int(p.name) < int(intact[-1].name)]
 
 
-def _middle(intact: Sequence[Path], keep: Retention) -> Iterator[Path]:
-    """Yield the newest checkpoints up to the parts `MIDDLE` of a run, as long as the disk for them lasts."""
+def _middle(intact: Mapping[Path, Manifest], keep: Retention) -> Iterator[Path]:
+    """Yield the newest checkpoints up to the parts `MIDDLE` of a run that fit into `keep.middle_bytes`."""
     left = keep.middle_bytes
     for part in MIDDLE:
         before = [path for path in intact if int(path.name) <= part * keep.last]
         if before and left > 0:
-            left -= sum(file.size for file in read_manifest(before[-1]).files)
+            left -= sum(file.size for file in intact[before[-1]].files)
             if left >= 0:
                 yield before[-1]
 
@@ -323,6 +323,6 @@ def _stamps(checkpoint: Path) -> tuple[tuple[str | int, ...], ...]:
 
 
 @functools.lru_cache(maxsize=64)
-def _score_if_intact(checkpoint: Path, stamps: tuple[tuple[str | int, ...], ...]) -> dict[Path, float | None]:
-    """Return the score of a checkpoint whose files are intact; they are read again only after one has changed."""
-    return {} if _faults(checkpoint, deep=True, run_id="") else {checkpoint: read_manifest(checkpoint).score}
+def _manifest_if_intact(checkpoint: Path, stamps: tuple[tuple[str | int, ...], ...]) -> dict[Path, Manifest]:
+    """Return the manifest of a checkpoint whose files are intact; they are read again only after one has changed."""
+    return {} if _faults(checkpoint, deep=True, run_id="") else {checkpoint: read_manifest(checkpoint)}

@@ -56,8 +56,6 @@ class Curve:
     weights: Floats  # number of episodes in each mean; 1 for other metrics
     low: Floats = field(default_factory=_none)
     high: Floats = field(default_factory=_none)
-    first_game: float = field(default=0.0, kw_only=True)
-    """Steps from the first record to the first mean over episodes; 0 for other metrics."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Curve):
@@ -74,8 +72,7 @@ class Curve:
 
     def part(self, kept: NDArray[np.bool_]) -> Curve:
         """Return the points that are kept."""
-        parts = (field[kept] if len(field) else field for field in self._fields)
-        return Curve(*parts, first_game=self.first_game)
+        return Curve(*(field[kept] if len(field) else field for field in self._fields))
 
     def until(self, end: float) -> Curve:
         """Return the part up to `end` steps."""
@@ -90,28 +87,9 @@ class Curve:
         return self.part(np.isfinite(self.values) & (self.values >= low) & (self.values <= high))
 
     def smooth(self) -> Curve:
-        """Smooth finite values, and their interval.
-
-        Means over episodes first become means over the steps that the longest first game took. All environments start
-        together, so at first the games that end at the same time are of the same length, short ones or long ones, and
-        single updates swing where length and return go together. An environment of fixed policy renews itself with each
-        game, so over a long window the mean over games that end in it is the mean return (renewal-reward theorem, Ross
-        1996, "Stochastic processes", theorem 3.6.1).
-        """
-
-        def smooth(values: Floats) -> Floats:
-            return smoothed(self.steps, self._over_games(values)) if len(values) else values
-
-        return replace(self, values=smooth(self.values), low=smooth(self.low), high=smooth(self.high))
-
-    def _over_games(self, values: Floats) -> Floats:
-        """Return the means over the last `first_game` steps, weighted by episodes."""
-        if not self.first_game:
-            return values
-        begin, end = np.searchsorted(self.steps, self.steps - self.first_game), np.arange(len(values)) + 1
-        totals, weights = (np.concatenate([[0.0], np.cumsum(part)]) for part in (values * self.weights, self.weights))
-        means: Floats = (totals[end] - totals[begin]) / (weights[end] - weights[begin])
-        return means
+        """Smooth finite values, and their interval."""
+        low, high = (smoothed(self.steps, ends) if len(ends) else ends for ends in (self.low, self.high))
+        return replace(self, values=smoothed(self.steps, self.values), low=low, high=high)
 
     def final(self, end: float, width: float) -> tuple[float | None, str]:
         """Return the mean over the last `width` steps before `end`, weighted by episodes, or None and the reason.
@@ -211,12 +189,11 @@ class AgentMetrics:
         """Return a metric where it was reported."""
         values = self.column(name)
         there = values != ABSENT
-        weights, first_game = np.ones(len(values)), 0.0
+        weights = np.ones(len(values))
         if name.endswith(_PER_EPISODE):
             episodes = self.column(EPISODES)
             weights = np.where(np.isfinite(episodes), np.maximum(episodes, 1.0), 1.0)
-            first_game = float(self.steps[there][0] - self.steps[0]) if there.any() else 0.0
-        return Curve(self.steps[there], self.time[there], values[there], weights[there], first_game=first_game)
+        return Curve(self.steps[there], self.time[there], values[there], weights[there])
 
     def only(self, names: Set[str]) -> AgentMetrics:
         """Return the agent with some of its metrics."""
@@ -356,12 +333,11 @@ def mean_curve(agents: Iterable[AgentMetrics], name: str) -> Curve | None:
         grid = np.linspace(start, end, min(len(grid), POINTS)) if end > start else np.array([end])
     values = np.stack([np.interp(grid, line.steps, line.values) for line in lines])
     time = np.stack([np.interp(grid, line.steps, line.time) for line in lines]).mean(0)
-    weights = np.stack([np.interp(grid, line.steps, line.weights) for line in lines]).sum(0)
     mean, low, high = values.mean(0), _none(), _none()
     if len(lines) >= _FEWEST:
         half = t_quantile((1 + LEVEL) / 2, len(lines) - 1) * values.std(0, ddof=1) / math.sqrt(len(lines))
         low, high = mean - half, mean + half
-    return Curve(grid, time, mean, weights, low, high, first_game=max(line.first_game for line in lines))
+    return Curve(grid, time, mean, np.full(len(grid), float(len(lines))), low, high)
 
 
 def band(agents: Sequence[AgentMetrics], name: str, over: Over, resamples: int, seed: int) -> Curve | None:

@@ -308,7 +308,7 @@ def test_best_checkpoints_are_also_kept(tmp_path):
     assert [p.name for p in surplus(tmp_path, Retention(1, 9))] == ["3"], "one without a score is never among the best"
 
 
-def test_checkpoints_at_parts_of_the_run_stay_while_the_disk_for_them_lasts(tmp_path):
+def test_checkpoints_at_parts_of_the_run_stay_within_their_disk_space(tmp_path):
     def after(update, size):
         make(tmp_path, update)
         for old in surplus(tmp_path, Retention(1, last=40, middle_bytes=size)):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmx.records.curves import ABSENT, EPISODES, RETURN, AgentCurves, MetricCurves
+from hmx.records.curves import AgentCurves, MetricCurves
 from hmx.reports.compare.tasks import median
 from hmx.reports.curves import AgentMetrics, Curve, agents_of, band
 
@@ -135,62 +135,3 @@ def test_time_follows_from_the_speed_that_agents_share():
     (found,) = agents_of(MetricCurves((agent,)), "run", side_by_side=2)
     assert (found.who, found.end, found.update) == ("run seed 3", 40, 4)
     assert found.time.tolist()[:2] == [10.0, 14.0] and np.isnan(found.time[2:]).all()  # 2 x 10 / 2, then 2 x 10 / 5
-
-
-def lengths_decide(before: float, after: float, change: int, seed: int = 0, limit: int = 48) -> AgentMetrics:
-    """256 environments that start together: a success returns 1 after 2 to 12 steps, a failure 0 at the limit.
-
-    Successes have the probability `before`, in episodes that begin before step `change`, or `after`. Records are as the
-    collector writes them, every 8 steps: first episodes when all have ended, then the episodes that ended.
-    """
-    rng, width = np.random.default_rng(seed), 8
-    ended = []
-    for _ in range(256):
-        at, first = 0, True
-        while at < 960:
-            won = rng.random() < (before if at < change else after)
-            at += int(rng.integers(2, 13)) if won else limit
-            ended.append((-(-at // width) * width, float(won), first))
-            first = False
-    held = max(at for at, _, first in ended if first)
-    counted = [(max(at, held), won) for at, won, first in ended if first or at > held]
-    steps = np.arange(width, 960, width)
-    found = [[won for at, won in counted if at == step] for step in steps]
-    columns = {
-        RETURN: np.array([np.mean(wins) if wins else ABSENT for wins in found]),
-        EPISODES: np.array([float(len(wins)) for wins in found]),
-    }
-    return AgentMetrics("a", seed, steps.astype(float), steps / 5.0, columns, steps / width)
-
-
-def returns(before: float, after: float, change: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Steps from the first return on, and there the mean of three agents, as it is and smoothed."""
-    curves = [lengths_decide(before, after, change, seed).curve(RETURN).within() for seed in range(3)]
-    assert all(curve.steps[0] == 48 for curve in curves)
-    steps = np.arange(48, 960, 8)
-    raw, smooth = ([np.interp(steps, one.steps, one.values) for one in found] for found in (
-        curves, [curve.smooth() for curve in curves]
-    ))  # fmt: skip
-    return steps, np.mean(raw, 0), np.mean(smooth, 0)
-
-
-@pytest.mark.parametrize(("share", "bound"), [(0.1, 0.09), (0.2, 0.11), (0.5, 0.1), (0.9, 0.03)])
-def test_a_smooth_return_has_little_bias_towards_short_or_long_episodes(share, bound):
-    steps, raw, smooth = returns(share, share)
-    assert abs(raw[0] - share) < 0.05  # the first point has one game of each environment
-    assert np.abs(smooth - share).max() < bound < 0.75 * np.abs(raw - share).max()
-    assert np.abs(smooth[steps > 3 * 48] - share).max() < 0.05  # from the third longest game on
-
-
-def test_a_smooth_return_follows_when_the_policy_changes():
-    steps, _, smooth = returns(0.2, 0.8, 480)
-    assert np.abs(smooth[steps < 472] - 0.2).max() < 0.11
-    assert np.abs(smooth[steps > 480 + 2 * 48] - 0.8).max() < 0.04
-
-
-def test_smoothing_keeps_its_window_in_a_part_and_leaves_other_metrics():
-    agent = lengths_decide(0.5, 0.5, 0)
-    curve = agent.curve(RETURN)
-    assert curve.first_game == 40 and curve.since(100).within().first_game == 40
-    entropy = dataclasses.replace(agent, columns={"train/entropy": agent.column(RETURN)}).curve("train/entropy")
-    assert entropy.first_game == 0

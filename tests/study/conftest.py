@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,18 @@ import pytest
 from hmx.config.schema import Config
 from hmx.study.records import Promotion, RungResult, Study, StudySettings, Trial, trial_folder
 from hmx.study.space import parse_space
+
+
+@pytest.fixture(scope="module")
+def one_process() -> Iterator[None]:
+    """Share compiled programs between the workers of a module."""
+    from hmx.runs.programs import Programs
+    from hmx.study import worker
+
+    programs = Programs()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker, "Programs", lambda: programs)
+        yield
 
 
 class Made:

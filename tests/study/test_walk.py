@@ -6,7 +6,6 @@ import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,6 @@ from hmx.config.fields import replace
 from hmx.errors import HmxError
 from hmx.records.atomic import write_text
 from hmx.registry.load import Loaded
-from hmx.runs.programs import Programs
-from hmx.study import worker
 from hmx.study.create import new_study
 from hmx.study.folder import read_study
 from hmx.study.plan import first_rung, longest_episode, plan_of
@@ -44,16 +41,8 @@ from tests.study.test_worker import TINY, StopAt
 
 SPACE = ["algo.learning_rate=1e-4..1e-1:log"]
 SHORT = {"env.max_steps": 100, "run.total_steps": 9 * 32, "run.num_seeds": 1}
+pytestmark = pytest.mark.usefixtures("one_process")
 PROMISES = re.compile(r"\bbest (trial|configuration)|\bbest:|\buse (the|its)\b", re.IGNORECASE)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_process() -> Iterator[None]:
-    """Share compiled programs between the workers of this module."""
-    programs = Programs()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "Programs", lambda: programs)
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,6 @@ from hmx.records.owner import Owner, mark_of
 from hmx.records.paths import RunPaths
 from hmx.registry.load import Loaded
 from hmx.runs.checkpoint import to_host
-from hmx.runs.programs import Programs
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 from hmx.runs.sinks import Record, Sink
@@ -53,6 +51,7 @@ TINY = Config(
     algo=AlgoConfig(num_steps=8),
     ppo=PpoConfig(update_epochs=1, num_minibatches=2),
 )
+pytestmark = pytest.mark.usefixtures("one_process")
 SPACE = ["algo.learning_rate=1e-4..1e-1:log"]
 REQUEST = SearchRequest(
     trials=4, rungs=2, eta=3, sampler="random", synchronous=True, confirm=2, confirm_top=1, metric="train/entropy",
@@ -91,15 +90,6 @@ class StopAt(Sink):
             if self.error is not None:
                 raise self.error
             signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_process() -> Iterator[None]:
-    """Share compiled programs between the workers of this module."""
-    programs = Programs()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "Programs", lambda: programs)
-        yield
 
 
 @pytest.fixture(scope="module")
