@@ -22,7 +22,7 @@ MARKUP: Literal["rich"] | None = None if NARROW else "rich"
 
 COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "First steps": ("train", "watch", "report", "doctor", "compare"),
-    "Train": ("resume", "fork", "study", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
+    "Train": ("resume", "fork", "study", "gate", "presets", "envs", "new-env", "check-env", "compute-config", "bench"),
     "Look": ("evaluate", "play", "board"),
     "Analyse": ("review", "grad-report", "score-buffer"),
     "Manage": ("runs", "export"),

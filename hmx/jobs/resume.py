@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,12 +16,13 @@ from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.changed import changed, other_run
-from hmx.jobs.train import TrainResult, run_session, worker_result
+from hmx.jobs.train import NewRun, TrainResult, run_session, start_run, worker_result
 from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
 from hmx.records.artefact import NewerSchema
 from hmx.records.atomic import writing
+from hmx.records.checkpoints import listing, newest_intact
 from hmx.records.frozen import copy_of, meta_fault
 from hmx.records.layout import find_run
 from hmx.records.lock import RunLock
@@ -135,6 +136,33 @@ def resume_locked(
     sink_group = make_sinks(opened.session.cfg.run, paths, sinks, (warning, *notes, *opened.warnings))
     training, restored = Training(opened.session, paths, meta, sink_group, group), opened.restored
     return run_session(training, lambda: restored.state, restored.update, until=until, episodes=restored.episodes)
+
+
+def train_to(
+    lock: RunLock,
+    paths: RunPaths,
+    new: Callable[[], NewRun],
+    *,
+    until: int,
+    sinks: Sequence[Sink] = (),
+    command_line: Sequence[str] = (),
+    programs: Programs | None = None,
+) -> TrainResult:
+    """Train a run to an update, holding its lock: from its newest checkpoint, or the `new` run if it has none."""
+    if listing(paths.checkpoints):
+        return resume_locked(lock, paths, sinks=sinks, command_line=command_line, until=until, programs=programs)
+    begun = new()
+    layout.renew_run(paths)
+    return start_run(begun, paths, sinks=sinks, command_line=command_line, until=until)
+
+
+def is_trained(paths: RunPaths, update: int, last: int) -> bool:
+    """Return whether a run has reached an update; at the last one, also whether it was evaluated."""
+    newest, _ = newest_intact(paths.checkpoints)
+    if newest is None or int(newest.name) < update:
+        return False
+    known = metas.find(paths.meta)
+    return update < last or (known is not None and known.state == "finished")
 
 
 def _prepare(

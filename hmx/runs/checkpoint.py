@@ -197,6 +197,24 @@ def restore(path: Path, abstract: TrainState) -> TrainState:
         raise HmxError(f"cannot read checkpoint {path}: {_reason(error)}", hint, ExitCode.ARTEFACT) from error
 
 
+def equal_states(one: Path, other: Path) -> bool:
+    """Return whether two checkpoints have equal states, bit for bit; errors as of `restore`."""
+    if records.read_manifest(one).leaves != records.read_manifest(other).leaves:
+        return False
+    ocp, found = _orbax(), []
+    for path in (one, other):
+        try:
+            with _alone(ocp) as reader:
+                found.append(reader.restore((path / ARRAYS).absolute()))
+        except Exception as error:  # as in `restore`
+            message = f"cannot read checkpoint {path}: {_reason(error)}"
+            raise HmxError(message, "hmx runs verify names what is damaged", ExitCode.ARTEFACT) from error
+    first, second = found
+    return first.keys() == second.keys() and all(
+        np.asarray(first[name]).tobytes() == np.asarray(second[name]).tobytes() for name in first
+    )
+
+
 def differences(manifest: Manifest, abstract: object) -> list[str]:
     """Return the saved arrays that do not fit those of `abstract`, one line each, which begins with the path."""
     wanted = describe(abstract)

@@ -103,7 +103,7 @@ def compile_init(
 ) -> jax.stages.Compiled:
     """Compile the program that makes the initial state of a run from keys like these."""
     # Under jit every leaf has its own buffer, as donation requires: eager code may alias constants.
-    init, program = _init_function(algorithm, num_seeds), None
+    init, program = init_function(algorithm, num_seeds), None
     if programs is not None:
         program = programs.find(INIT, keys) or programs.add(INIT, init, keys)
     lowered = None if program is None else program.lower(keys)
@@ -117,11 +117,12 @@ def abstract_state(
     keys = jax.eval_shape(lambda: train_keys(seed, num_seeds))
     program = None if programs is None else programs.find(INIT, keys)
     state: TrainState
-    state = jax.eval_shape(_init_function(algorithm, num_seeds), keys) if program is None else program.results
+    state = jax.eval_shape(init_function(algorithm, num_seeds), keys) if program is None else program.results
     return state
 
 
-def _init_function(algorithm: Algorithm, num_seeds: int) -> jax.stages.Wrapped:
+def init_function(algorithm: Algorithm, num_seeds: int) -> jax.stages.Wrapped:
+    """Return the function of `jax.jit` that makes the first state from the keys of the seeds."""
     return jax.jit(algorithm.init if num_seeds == 1 else jax.vmap(algorithm.init))
 
 

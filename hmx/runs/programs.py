@@ -19,7 +19,7 @@ from hmx.runs.lowered import LoweredPrograms
 
 MOST = 8  # configurations whose programs are kept
 
-_OF_THE_HOST = (
+OF_THE_HOST = (
     "run.name", "run.root", "run.seed", "run.checkpoint_every", "run.keep", "run.keep_best", "run.keep_middle_mb",
     "run.eval_episodes", "run.wandb", "run.wandb_project", "run.tensorboard", "run.init_from",
 )  # fmt: skip
@@ -61,7 +61,7 @@ def program_key(task: Loaded, hypers: frozenset[str], chunk_length: int) -> tupl
         chunk_length: updates of a compiled call.
     """
     entry = task.algorithm
-    free = set(_OF_THE_HOST)
+    free = set(OF_THE_HOST)
     if not entry.own:  # code of a user may read any value
         free.update(_OF_SCHEDULES, *(SCHEDULED[name] for name in entry.schedules))
     return (*((key, value) for key, value in task.values.items() if key not in free), hypers, chunk_length)

@@ -66,7 +66,7 @@ def plan_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str]
         )
     if _is_study(folder):
         raise _exists(folder)
-    bases = {name: _base(loaded, request.metric == EVALUATION) for name, loaded in configs.items()}
+    bases = {name: base_config(loaded, request.metric == EVALUATION) for name, loaded in configs.items()}
     for cfg in bases.values():
         if problems := known_problems(cfg):
             raise error_of(problems, values_of(cfg))
@@ -184,7 +184,7 @@ def study_place(text: str | Path) -> Path:
     return path if path.parent != Path() else Path(STUDIES) / path
 
 
-def _base(loaded: Loaded, evaluated: bool) -> Config:
+def base_config(loaded: Loaded, evaluated: bool) -> Config:
     """Return the configuration of trials: without a name, and without the final evaluation unless it is needed."""
     changes: dict[str, object] = {"run.name": "", **hashes_of(values_of(loaded.config))}
     if evaluated and not loaded.config.run.eval_episodes:
@@ -210,7 +210,7 @@ def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySett
         raise HmxError(f"--rungs {rungs}: only a run that has ended is evaluated", "--metric evaluation --rungs 1")
     settings = StudySettings(
         space=space,
-        objective=_objective(request),
+        objective=objective_of(request),
         trials=points or request.trials or DEFAULT_TRIALS,
         rungs=tuple(1 / request.eta ** (rungs - 1 - rung) for rung in range(rungs)),
         eta=request.eta,
@@ -233,7 +233,8 @@ def _check_choices(space: Sequence[Parameter]) -> None:
         raise HmxError(f"a grid has no ranges, but {ranges[0]} is one", hint)
 
 
-def _objective(request: SearchRequest) -> Objective:
+def objective_of(request: SearchRequest) -> Objective:
+    """Return what a search optimises; an HmxError (exit code 2) if options contradict each other or the metric."""
     if request.maximize and request.minimize:
         raise HmxError("--maximize and --minimize contradict each other", "give one of them")
     info, given = METRICS.get(request.metric), request.maximize or request.minimize

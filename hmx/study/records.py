@@ -321,7 +321,7 @@ def read_record(kind: type[R], path: Path) -> R:
             raise TypeError("it has values of other files")
         return typed(kind, data)
     except (TypeError, AttributeError, KeyError):
-        raise HmxError(f"{path} is damaged: not a record of a study", hint, ExitCode.ARTEFACT) from None
+        raise HmxError(f"{path} is damaged: not a record of this kind", hint, ExitCode.ARTEFACT) from None
 
 
 @functools.cache

@@ -16,13 +16,12 @@ from typing import Literal
 from hmx.config.fields import get
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, counted
-from hmx.jobs.resume import resume_locked
-from hmx.jobs.train import NewRun, TrainResult, check_run, start_run
-from hmx.records import checkpoints, layout, meta
+from hmx.jobs.resume import is_trained, train_to
+from hmx.jobs.train import NewRun, check_run
+from hmx.records import checkpoints, meta
 from hmx.records.atomic import sweep
 from hmx.records.frozen import read_config
 from hmx.records.lock import RunInUse, RunLock, holding
-from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult, JsonValue
 from hmx.registry.derive import derive
 from hmx.registry.load import Loaded, bind
@@ -212,9 +211,12 @@ class _Worker:
         if checkpoints.listing(paths.checkpoints):
             _check_same(run, config, values)
         try:
-            if not _is_trained(paths, update, sizes.num_updates):
+            if not is_trained(paths, update, sizes.num_updates):
                 check_kills(kills, study.settings.max_kills)
-                ended = self._train_to(run, lock, update)
+                ended = train_to(
+                    lock, paths, lambda: self._prepare(config), until=update, sinks=self._sinks(),
+                    command_line=self._command_line, programs=self._programs,
+                )  # fmt: skip
                 self._signum = ended.signum
                 if ended.updates < update:
                     return
@@ -232,17 +234,6 @@ class _Worker:
             kind=kind, trial=run.number, rung=rung, update=result.update, values=values, objective=result.objective,
             message=result.failed,
         ))  # fmt: skip
-
-    def _train_to(self, run: Trial | Confirmation, lock: RunLock, update: int) -> TrainResult:
-        """Train a run to an update: from its newest checkpoint, or from the start if it has none."""
-        if checkpoints.listing(run.paths.checkpoints):
-            return resume_locked(
-                lock, run.paths, sinks=self._sinks(), command_line=self._command_line, until=update,
-                programs=self._programs,
-            )  # fmt: skip
-        new = self._prepare(config_of(self._study, run))
-        layout.renew_run(run.paths)
-        return start_run(new, run.paths, sinks=self._sinks(), command_line=self._command_line, until=update)
 
     def _promote(self) -> bool:
         study = self._study
@@ -291,15 +282,6 @@ class _Worker:
             write_once(confirmation_folder(self._study.folder, chosen.trial) / CONFIRMED, chosen)
             return True
         return False
-
-
-def _is_trained(paths: RunPaths, update: int, last: int) -> bool:
-    """Return whether a run has reached an update; at the last one, also whether it was evaluated."""
-    newest, _ = checkpoints.newest_intact(paths.checkpoints)
-    if newest is None or int(newest.name) < update:
-        return False
-    known = meta.find(paths.meta)
-    return update < last or (known is not None and known.state == "finished")
 
 
 def _check_same(run: Trial | Confirmation, config: Config, values: dict[str, JsonValue]) -> None:

@@ -173,12 +173,12 @@ def test_a_trial_that_kills_its_workers_fails_after_three(copy: Path, monkeypatc
     assert make_proposal(copy) == 5
     trial, taken = copy / "trials" / "0005", []
 
-    def dies(self: object, task: Trial, lock: object, update: int) -> None:
-        taken.append(task.number)
+    def dies(lock: object, paths: RunPaths, new: object, **more: object) -> None:
+        taken.append(int(paths.name))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("hmx.study.worker._Worker._train_to", dies)
+        patch.setattr("hmx.study.worker.train_to", dies)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 work(copy)

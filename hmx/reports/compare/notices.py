@@ -114,9 +114,7 @@ def _coverage(sides: Sequence[Side], groups: Mapping[str, Groups]) -> Iterator[N
 def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
     """Block verdicts if the task itself differs, since returns then have different scales."""
     for key in keys_of(config for side in sides for config in side.configs):
-        field = FIELDS.get(key)  # None for an option that the user's code declares
-        is_task = key.partition(".")[0] in ("env", "reward") and key not in _NOT_THE_TASK
-        if not is_task or (field is not None and not field.of_env(task)):
+        if not is_of_task(key, task):
             continue
         values = {
             side.letter: sorted({m.values.get(key, show(None)) for m in side.members if m.task == task})
@@ -127,6 +125,13 @@ def _definition(task: str, sides: Sequence[Side]) -> Iterator[Notice]:
         if any(len(texts) > 1 for texts in known.values()) or len(set(map(tuple, known.values()))) > 1:
             what = "the rewards" if key.startswith("reward.") else "the tasks"
             yield Notice("block", task, f"{what} differ: {key} {_by_letter(known)}")
+
+
+def is_of_task(key: str, env_id: str) -> bool:
+    """Return whether returns have another scale if an option of the environment or the rewards has another value."""
+    field = FIELDS.get(key)  # None for an option that the user's code declares
+    is_task = key.partition(".")[0] in ("env", "reward") and key not in _NOT_THE_TASK
+    return is_task and (field is None or field.of_env(env_id))
 
 
 def _by_letter(values: Mapping[str, Sequence[str]]) -> str:

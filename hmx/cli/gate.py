@@ -1,0 +1,198 @@
+"""Keep a change only if it helps: pairs of runs on the same seeds, until they decide."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hmx.cli import completion
+from hmx.cli.boundary import print_json, say
+from hmx.cli.commands import Command, CommandGroup
+from hmx.cli.options import ConfigFile, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
+from hmx.cli.output import Outputs, write_outputs, write_result
+from hmx.config.option import CONFIG_PANEL
+from hmx.errors import ExitCode
+from hmx.gate.request import PANEL, GateRequest
+
+if TYPE_CHECKING:
+    from hmx.gate.records import Pair
+    from hmx.runs.sinks import Sink
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
+
+GateArgument = Annotated[
+    str, argument("GATE", "A gate: its name below gates/, or the path of its folder.", completion.nothing)
+]
+OtherTrainer = Annotated[
+    list[str] | None,
+    argument("COMMAND", "Command of another trainer, after --, with {seed} and {file}.", completion.nothing),
+]
+_FIXED = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.total_steps")  # of both sides
+
+
+@app.command(cls=Command)
+@with_options([field for field in flagged() if field.key != "run.name"])
+def new(
+    typed: Typed,
+    request: GateRequest,
+    gate: GateArgument,
+    command: OtherTrainer = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> None:
+    """Make a gate: the baseline that changes are compared with, what they must improve, and how sure that must be.
+
+    The baseline is a configuration, or a command of another trainer, which writes one JSON or CSV file per seed.
+
+    Example: hmx gate new faster --preset control --env cartpole-discrete --at 100k --max-seeds 16
+
+    Example: hmx gate new mine --metric score -- python train.py --seed {seed} --out {file}
+    """
+    from hmx.gate.campaign import new_gate
+    from hmx.gate.records import gate_place
+    from hmx.gate.report import gate_status, status
+    from hmx.registry.load import load
+
+    loaded = None
+    if not command:
+        loaded = load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)
+    made = new_gate(gate_place(gate), request, loaded, command or ())
+    found = gate_status(made)
+    write_result(found.to_json(), status(found), json)
+
+
+@app.command("try", cls=Command)
+@with_options([field for field in flagged() if field.key not in _FIXED])
+def try_(
+    typed: Typed,
+    gate: GateArgument,
+    command: OtherTrainer = None,
+    sets: Sets = None,
+    source: Annotated[
+        Path | None, ask("--source", "FOLDER", "Train with another checkout of hmx.", CONFIG_PANEL)
+    ] = None,
+    abandon: Annotated[
+        bool, switch("--abandon", "End the attempt that has no verdict, with the pairs that it has.", PANEL)
+    ] = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Try a change: train it and the baseline on the same seeds, pair by pair, until the verdict is clear.
+
+    A change is an option, code of yours, another checkout of hmx, or a command of another trainer. An equal program is
+    answered at once, without training. All attempts share one error budget. Ctrl-C stops after a checkpoint; without a
+    change, the command continues. Exits with code 0 if the change is kept, and with 4 if it is not.
+
+    Example: hmx gate try faster --lr 3e-3
+
+    Example: hmx gate try faster --algo ./my_ppo.py
+
+    Example: hmx gate try faster --source ../hmx-branch
+
+    Example: hmx gate try mine -- python train2.py --seed {seed} --out {file}
+    """
+    from rich.console import Console
+
+    from hmx.console.panel import ConsoleSink
+    from hmx.gate.campaign import Change, try_change
+    from hmx.gate.records import find_gate
+    from hmx.gate.report import attempt_facts, gate_status, verdict
+    from hmx.gate.worker import Stopped
+    from hmx.records.plain import plain_object
+
+    found = find_gate(gate)
+    console = Console(stderr=True, highlight=False)
+
+    def sinks() -> Sequence[Sink]:
+        return [] if quiet or not console.is_terminal else [ConsoleSink(console)]
+
+    def tell(pair: Pair, e_value: float, needed: float) -> None:
+        if not quiet:
+            values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
+            say("pair", f"{values}; e-value {e_value:.3g} of {needed:.3g}")
+
+    change = Change(sets or (), typed, source, command or ())
+    try:
+        now, attempt = try_change(
+            found, change, abandon=abandon, tell=tell, sinks=sinks, command_line=["hmx", *sys.argv[1:]]
+        )
+    except Stopped as stop:
+        say("stopped", f"continue with: hmx gate try {shlex.quote(gate)}")
+        raise typer.Exit(128 + stop.signum) from None
+    facts, status = attempt_facts(now, attempt), gate_status(now)
+    if json:
+        print_json({"schema": status.schema_number, **plain_object(facts), "next": plain_object(status.next)})
+    else:
+        write_result({}, verdict(facts, status), json=False)
+    if facts.verdict != "keep":
+        raise typer.Exit(int(ExitCode.CHECK_FAILED))
+
+
+@app.command(cls=Command)
+def status(gate: GateArgument, json: Json = False) -> None:
+    """Show all attempts with their verdicts, the error budget that is left, and what to do next.
+
+    Example: hmx gate status faster
+    """
+    from hmx.gate import report as reports
+    from hmx.gate.records import find_gate
+
+    found = reports.gate_status(find_gate(gate))
+    write_result(found.to_json(), reports.status(found), json)
+
+
+@app.command(cls=Command)
+@with_options()
+def report(gate: GateArgument, outputs: Outputs) -> None:
+    """Report on all attempts, with the evidence of each after each of its pairs.
+
+    Example: hmx gate report faster --html faster.html
+    """
+    outputs.check()
+
+    from hmx.gate import report as reports
+    from hmx.gate.records import find_gate
+
+    known = find_gate(gate)
+    found = reports.gate_status(known)
+    write_outputs(found, reports.report(known, found), reports.table(found), outputs)
+
+
+@app.command(cls=Command)
+def adopt(
+    gate: GateArgument,
+    attempt: Annotated[int, argument("ATTEMPT", "Number of an attempt whose verdict is keep.", completion.nothing)],
+    json: Json = False,
+) -> None:
+    """Make a kept change the baseline of the next attempts.
+
+    Example: hmx gate adopt faster 7
+    """
+    from hmx.gate import records
+    from hmx.gate import report as reports
+
+    found = reports.gate_status(records.adopt(records.find_gate(gate), attempt))
+    write_result(found.to_json(), reports.status(found), json)
+
+
+@app.command(cls=Command)
+def verify(gate: GateArgument, json: Json = False) -> None:
+    """Compute every pair, level and verdict again from the runs. Exits with code 3 if anything differs.
+
+    Example: hmx gate verify faster
+    """
+    from hmx.gate.records import find_gate
+    from hmx.gate.report import verification
+    from hmx.gate.verify import verify_gate
+
+    found = verify_gate(find_gate(gate))
+    write_result(found.to_json(), verification(found), json)
+    if found.differences:
+        raise typer.Exit(int(ExitCode.ARTEFACT))

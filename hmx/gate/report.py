@@ -1,0 +1,198 @@
+"""`hmx gate status` and `hmx gate report`: the ledger of a gate, its error budget, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hmx.errors import counted
+from hmx.gate.records import MEANING, Attempt, Gate, GateSettings
+from hmx.gate.verify import GateVerification
+from hmx.gate.worker import differences
+from hmx.records.plain import JsonResult, ShortRepr
+from hmx.render.blocks import (
+    Axis,
+    Block,
+    Cell,
+    Document,
+    Heading,
+    Paragraph,
+    Plot,
+    Reference,
+    Series,
+    Table,
+    Tone,
+    exact_table,
+    facts,
+)
+from hmx.render.numbers import num, numbers, shown, signed_estimate, table_of, texts
+from hmx.render.quantities import number
+from hmx.stats.aggregates import interquartile_mean
+from hmx.stats.estimate import Estimate
+from hmx.stats.evidence import e_value
+from hmx.stats.intervals import median, median_interval
+from hmx.study.state import Advice
+from hmx.study.summaries import next_step, objective_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptFacts:
+    """An attempt with its evidence."""
+
+    attempt: int
+    change: str
+    verdict: str  # empty while it is not decided
+    reason: str
+    baseline: int  # number of the attempt that it was compared with
+    adopted: bool
+    pairs: int = num("pairs of runs that it used", column="pairs")
+    won: int = num("pairs in which the candidate was better", column="won")
+    difference: Estimate | None = num(
+        "median by which the candidate is better, with an interval that holds at 95 % for any distribution if the "
+        "number of pairs was fixed; that of a kept change is too large on average", column="difference", rank=1,
+    )  # fmt: skip
+    e_value: float = num("evidence that the change helps: an e-value", "", "up", "evidence")
+    needed: float | None = num("e-value that keeps it; none without a stake", column="needed", rank=2)
+    level: float = num("probability that it keeps a change that does not help, at most", column="level", rank=3)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GateStatus(ShortRepr, JsonResult):
+    """A gate as it is now."""
+
+    gate: Path
+    settings: GateSettings
+    baseline: int  # number of the attempt that is the baseline
+    baseline_value: float | None = num("interquartile mean of the baseline on seeds that did not choose it")
+    baseline_seeds: int = num("number of these seeds")
+    budget_left: float = num("part of the error budget that is left")
+    next_level: float = num("level of the next attempt")
+    attempts: tuple[AttemptFacts, ...]
+    next: Advice
+
+
+def gate_status(gate: Gate) -> GateStatus:
+    """Return the status of a gate."""
+    fresh = {pair.seed: pair.baseline for one in gate.attempts if one.verdict and one.baseline == gate.baseline.number
+             for pair in one.verdict.pairs}  # fmt: skip
+    value = float(interquartile_mean([list(fresh.values())])) if fresh else None
+    return GateStatus(
+        gate=gate.folder, settings=gate.settings, baseline=gate.baseline.number, baseline_value=value,
+        baseline_seeds=len(fresh), budget_left=gate.left, next_level=gate.levels[-1],
+        attempts=tuple(attempt_facts(gate, one) for one in gate.attempts[1:]), next=_advice(gate),
+    )  # fmt: skip
+
+
+def attempt_facts(gate: Gate, attempt: Attempt) -> AttemptFacts:
+    """Return the facts of an attempt."""
+    verdict = attempt.verdict
+    gains = differences(gate, verdict.pairs) if verdict else []
+    ends = median_interval(gains) or (None, None)
+    return AttemptFacts(
+        attempt=attempt.number, change=attempt.program.text, verdict=verdict.outcome if verdict else "",
+        reason=verdict.reason if verdict else "it is not decided yet", baseline=attempt.baseline,
+        adopted=bool(attempt.adopted), pairs=len(gains), won=sum(gain > 0 for gain in gains),
+        difference=Estimate(median(gains), *ends) if gains else None,
+        e_value=verdict.e_value if verdict else 1.0, needed=1 / attempt.level if attempt.level else None,
+        level=attempt.level,
+    )  # fmt: skip
+
+
+def _advice(gate: Gate) -> Advice:
+    current = gate.baseline
+    if gate.open is not None:
+        return Advice(f"continue attempt {gate.open.number}", f"hmx gate try {gate.name}")
+    kept = [one for one in gate.attempts if one.verdict and one.verdict.outcome == "keep" and not one.adopted
+            and one.baseline == current.number]  # fmt: skip
+    if kept:
+        return Advice(f"make attempt {kept[-1].number} the baseline", f"hmx gate adopt {gate.name} {kept[-1].number}")
+    return Advice("try a change", f"hmx gate try {gate.name} --help")
+
+
+_TONES: dict[str, Tone] = {"keep": "good", "worse": "bad", "failed": "bad", "": "strong"}
+
+
+def status(found: GateStatus) -> Document:
+    """Build the ledger as a document."""
+    return Document(f"Gate {found.gate.name}", tuple(_ledger(found)))
+
+
+def report(gate: Gate, found: GateStatus) -> Document:
+    """Build the report: the ledger, and the evidence of each attempt after each of its pairs."""
+    series = []
+    for one in gate.attempts[1:]:
+        if one.verdict and (gains := differences(gate, one.verdict.pairs)):
+            counts = range(1, len(gains) + 1)
+            evidence = [e_value(gains[:count]) * one.level for count in counts]
+            series.append(Series(f"attempt {one.number}: {one.verdict.outcome}", tuple(counts), tuple(evidence)))
+    part = Axis("e-value, as a part of what keeps the change", "log")
+    kept = Reference("y", 1.0, "keep")
+    caption = "The evidence of each attempt after each of its pairs; a change is kept where its line reaches 1."
+    plots = [Plot("evidence", Axis("pairs"), part, tuple(series), caption, (kept,))] if series else []
+    meanings = [f"{name}: {MEANING[name]}" for name in MEANING if any(one.verdict == name for one in found.attempts)]
+    notes = [Paragraph("; ".join(meanings) + ".", "faint")] if meanings else []
+    return Document(f"Gate {found.gate.name}", (*_ledger(found), *plots, *notes))
+
+
+def _ledger(found: GateStatus) -> Iterator[Block]:
+    settings = found.settings
+    value = "not known on fresh seeds yet"
+    if found.baseline_value is not None:
+        value = f"{number(found.baseline_value, 4)} on {counted(found.baseline_seeds, 'fresh seed')}"
+    name = f"attempt {found.baseline}" if found.baseline else "the first one"
+    budget = f"{found.budget_left:.3g} of {settings.error:g} is left; the next attempt needs an e-value of "
+    yield facts((
+        ("objective", objective_text(settings.objective)),
+        ("baseline", f"{name}: {value}"),
+        ("error budget", budget + number(1 / found.next_level, 3)),
+        ("pairs", f"at most {settings.max_seeds} in an attempt"),
+    ))  # fmt: skip
+    if found.attempts:
+        yield Heading("Attempts")
+        columns = [
+            texts("", lambda one: f"{one.attempt}"), texts("change", lambda one: one.change),
+            texts("verdict", lambda one: Cell((one.verdict or "open") + " (adopted)" * one.adopted)),
+            *shown(numbers(AttemptFacts)),
+        ]  # fmt: skip
+        yield table_of(found.attempts, columns, tone=lambda one: _TONES.get(one.verdict, "plain"))
+    yield from next_step(found.next)
+
+
+def verdict(found: AttemptFacts, status: GateStatus) -> Document:
+    """Build the verdict of an attempt as a document."""
+    rows = [("change", found.change)]
+    if found.pairs:
+        needed = f"; {number(found.needed, 3)} keeps the change" if found.needed else ""
+        rows += [("median difference", signed_estimate(found.difference))]
+        rows += [("e-value", f"{number(found.e_value, 3)}{needed}")]
+    blocks = (Paragraph(f"{found.verdict}: {found.reason}.", "strong"), facts(tuple(rows)), *next_step(status.next))
+    return Document(f"Attempt {found.attempt}", blocks)
+
+
+def table(found: GateStatus) -> Table:
+    """Build the table of all attempts, for CSV."""
+    columns = numbers(AttemptFacts)
+    names = ["attempt", "change", "verdict", "baseline", *(one.name for one in columns)]
+    rows = (
+        (one.attempt, one.change, one.verdict, one.baseline, *(_exact(declared.value(one)) for declared in columns))
+        for one in found.attempts
+    )
+    return exact_table(names, rows)
+
+
+def _exact(value: Estimate | float | None) -> float | None:
+    return value.value if isinstance(value, Estimate) else value
+
+
+def verification(found: GateVerification) -> Document:
+    """Show what was checked, and every difference."""
+    rows = (
+        ("attempts", f"{found.attempts:,}"),
+        ("pairs", f"{found.pairs:,} computed again from the runs"),
+        ("runs", f"{found.runs:,} verified"),
+    )
+    blocks: list[Block] = [facts(rows)]
+    blocks += [Paragraph(f"{place}: {why}", "bad") for place, why in found.differences]
+    verdict = "differs from its record" if found.differences else "matches its record"
+    return Document(f"Gate {found.gate.name} {verdict}", tuple(blocks))

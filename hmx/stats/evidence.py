@@ -1,0 +1,76 @@
+"""Evidence from pairs that may be looked at after each of them, and an error budget for a series of such tests.
+
+An e-value of a null hypothesis has an expectation of at most 1 if that holds, however and whenever the observation
+stops (Ville 1939; Ramdas, Gruenwald, Vovk and Shafer 2023, "Game-theoretic statistics and safe anytime-valid
+inference"). So it exceeds 1 / level with a probability of at most `level`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+_BETS = (2.0, 6.0)  # each has an equal part of the stake; for effects of about one, and of two or more, deviations
+_NORMAL = NormalDist()
+
+
+def e_value(differences: Sequence[float], more_wins: int = 0) -> float:
+    """Return the e-value against "for every size d, a gain of d is at most as probable as a loss of d".
+
+    Each difference bets on its own sign. How much depends on the rank of its size among the sizes so far, so the bet
+    knows no scale and no distribution, and a large gain counts more than a small loss. For a normal distribution, the
+    bets are those of the likelihood ratio. A difference of 0 says nothing.
+
+    Args:
+        differences: of pairs, in the order in which they were observed.
+        more_wins: further pairs to assume, each won by more than every pair before it: nothing raises the value more.
+    """
+    known = [difference for difference in differences if difference]
+    scores = [_score([abs(one) for one in known[: index + 1]]) for index in range(len(known))]
+    signed = [math.copysign(score, difference) for score, difference in zip(scores, known, strict=True)]
+    signed += [_half_normal((count + 0.5) / (count + 1)) for count in range(len(known), len(known) + more_wins)]
+    gains = [sum(_log_gain(bet * score) for score in signed) for bet in _BETS]
+    return sum(math.exp(gain) for gain in gains) / len(gains)
+
+
+def _score(sizes: Sequence[float]) -> float:
+    """Return the half-normal score of the last size among all."""
+    *before, last = sizes
+    below = sum(size < last for size in before) + sum(size == last for size in before) / 2
+    return _half_normal((below + 0.5) / len(sizes))
+
+
+def _half_normal(quantile: float) -> float:
+    return _NORMAL.inv_cdf((1 + quantile) / 2)
+
+
+def _log_gain(bet: float) -> float:
+    """Return log(2 / (1 + exp(-bet))), the factor of a stake that the bet leaves."""
+    return math.log(2) - (max(-bet, 0.0) + math.log1p(math.exp(-abs(bet))))
+
+
+def stakes(budget: float, half: int, outcomes: Sequence[float | None]) -> list[float]:
+    """Return the level of each test of a series, and as the last element that of the next one.
+
+    The probability that any test of the series, of whatever length, rejects a null hypothesis that holds is at most
+    `budget`. A test may stake any part of what is left. Here that is 1 / (half + count) for the `count`-th test that
+    does not reject. Without returns the levels are budget half / ((half + count - 1) (half + count)), which sum up to
+    the budget, and half of it is staked in the first `half` tests.
+
+    A test that rejects gets its stake back, as in the online fallback procedure (Tian and Ramdas 2021, "Online control
+    of the familywise error rate"): if its null hypothesis holds, nothing after it matters. A test that ends with the
+    e-value e gets min(e, 1) of its stake back: its level times e bounded the probability that it would still reject.
+
+    Args:
+        budget: probability of an error in the whole series.
+        half: number of tests that stake half of it.
+        outcomes: per test, the e-value at its end if it did not reject; None if it did.
+    """
+    left, count, levels = budget, 1, []
+    for outcome in (*outcomes, None):
+        levels.append(left / (half + count))
+        if outcome is not None:
+            left -= levels[-1] * (1 - min(outcome, 1.0))
+            count += 1
+    return levels

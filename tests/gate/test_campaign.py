@@ -1,0 +1,207 @@
+"""Verdicts, seeds, levels and adoptions of a gate, with trainers of other packages."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hmx.errors import HmxError
+from hmx.gate.campaign import Change, try_change
+from hmx.gate.records import Attempt, Gate, adopt, find_gate, read_gate
+from hmx.gate.report import gate_status
+from hmx.gate.verify import verify_gate
+from hmx.gate.worker import Judge, read_result
+from hmx.records.lock import RunLock
+from hmx.records.paths import RunPaths
+from hmx.stats.evidence import e_value
+
+Try = Callable[[Gate, str], tuple[Gate, Attempt]]
+
+
+def test_a_clear_gain_is_kept_after_few_pairs(gate: Gate, attempt: Try) -> None:
+    gate, kept = attempt(gate, "9")
+    assert kept.verdict is not None
+    assert (kept.verdict.outcome, kept.level) == ("keep", 0.2)
+    gains = [pair.candidate - pair.baseline for pair in kept.verdict.pairs]
+    assert kept.verdict.e_value == e_value(gains) >= 5 > e_value(gains[:-1])
+    assert [pair.seed for pair in kept.verdict.pairs] == list(range(len(gains)))
+    assert verify_gate(gate).differences == ()
+
+
+def test_a_loss_is_worse_and_a_hopeless_attempt_ends_early(gate: Gate, attempt: Try) -> None:
+    _, lost = attempt(gate, "-9")
+    assert lost.verdict is not None
+    assert lost.verdict.outcome in ("worse", "no difference")
+    assert len(lost.verdict.pairs) < 10
+    assert e_value([pair.candidate - pair.baseline for pair in lost.verdict.pairs]) < 1
+
+
+def test_an_attempt_uses_seeds_and_a_level_that_no_decision_has_seen(gate: Gate, attempt: Try) -> None:
+    gate, lost = attempt(gate, "-9")
+    gate, kept = attempt(gate, "9")
+    assert lost.verdict is not None and kept.verdict is not None
+    assert kept.first_seed == len(lost.verdict.pairs)
+    assert kept.level == pytest.approx((0.4 - 0.2 * (1 - lost.verdict.e_value)) / 3)
+    gate = adopt(gate, 2)
+    gate, next_one = attempt(gate, "9.5")
+    assert next_one.baseline == 2
+    assert next_one.first_seed == kept.first_seed + len(kept.verdict.pairs)
+    assert gate_status(gate).baseline_seeds == len(next_one.verdict.pairs if next_one.verdict else ())
+
+
+def test_an_equal_proposal_is_answered_from_the_ledger(gate: Gate, attempt: Try) -> None:
+    gate, first = attempt(gate, "9")
+    before = sorted(gate.folder.rglob("*"))
+    gate, again = attempt(gate, "9")
+    assert again == first
+    assert sorted(gate.folder.rglob("*")) == before
+    gate, same = attempt(gate, "0")
+    assert same.verdict is not None and same.verdict.outcome == "same"
+    assert not same.verdict.pairs
+
+
+def test_a_changed_file_is_another_proposal(gate: Gate, attempt: Try, tmp_path: Path) -> None:
+    gate, first = attempt(gate, "9")
+    with (tmp_path / "train.py").open("a") as file:
+        file.write("# another version\n")
+    with pytest.raises(HmxError, match=r"train.py is not what it was when attempt 0 was tried"):
+        attempt(gate, "9")
+    assert read_gate(gate.folder).attempts[2].program.digest != first.program.digest
+
+
+@pytest.mark.parametrize("gain, why", [
+    ("nan", "it diverged: score is nan"), ("x", "exit code 1: ValueError: could not convert string to float: 'x'"),
+])  # fmt: skip
+def test_a_candidate_that_fails_costs_nothing(gate: Gate, attempt: Try, gain: str, why: str) -> None:
+    gate, failed = attempt(gate, gain)
+    assert failed.verdict is not None
+    assert (failed.verdict.outcome, failed.verdict.reason) == ("failed", why)
+    assert (gate.left, gate.levels) == (0.4, [0.2])
+    _, next_one = attempt(gate, "9")
+    assert next_one.first_seed == 0  # its baseline runs serve the next attempt
+
+
+def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
+    gate: Gate, attempt: Try, tmp_path: Path
+) -> None:
+    program = gate.attempts[0].program
+    shutil.move(tmp_path / "train.py", tmp_path / "other.py")
+    with pytest.raises(HmxError, match=r"train.py is not what it was") as caught:
+        try_change(gate, Change(command=(*program.command[:2], "other.py", *program.command[3:-1], "9")))
+    assert caught.value.exit_code == 3
+    shutil.copy(tmp_path / "other.py", tmp_path / "train.py")
+    gate, kept = try_change(read_gate(gate.folder), Change())
+    assert kept.verdict is not None and kept.verdict.outcome == "keep"
+
+
+def test_an_open_attempt_continues_or_is_abandoned(gate: Gate, attempt: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed after the second pair: the next one finds its pairs."""
+    run, ran = Judge._run_command, list[tuple[int, int]]()
+
+    def killed(self: Judge, one: Attempt, seed: int) -> None:
+        if (one.number, seed) == (1, 2):
+            raise KeyboardInterrupt
+        ran.append((one.number, seed))
+        run(self, one, seed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Judge, "_run_command", killed)
+        with pytest.raises(KeyboardInterrupt):
+            attempt(gate, "0.1")
+    gate = read_gate(gate.folder)
+    assert ran == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2)]
+    with pytest.raises(HmxError, match="attempt 1 has no verdict yet") as caught:
+        attempt(gate, "9")
+    assert (
+        caught.value.hint == f"continue it: hmx gate try {gate.folder}; or end it: hmx gate try {gate.folder} --abandon"
+    )
+    copied = gate.folder.with_name("copy")
+    shutil.copytree(gate.folder, copied)
+    _, ended = try_change(read_gate(copied), Change(), abandon=True)
+    assert ended.verdict is not None
+    assert (ended.verdict.outcome, len(ended.verdict.pairs)) == ("undecided", 2)
+    assert verify_gate(read_gate(copied)).differences == ()
+    gate, done = try_change(gate, Change())
+    assert done.verdict is not None and len(done.verdict.pairs) > 2
+    undisturbed = find_gate(gate.folder)
+    assert undisturbed.attempts[1].verdict == done.verdict
+
+
+def test_two_processes_do_not_try_at_once(gate: Gate, attempt: Try) -> None:
+    with (
+        RunLock(RunPaths(gate.folder.parent, gate.folder.name)),
+        pytest.raises(HmxError, match="another process tries"),
+    ):
+        attempt(gate, "9")
+    assert len(read_gate(gate.folder).attempts) == 1
+
+
+def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Gate, attempt: Try) -> None:
+    gate, _ = attempt(gate, "-9")
+    gate, _ = attempt(gate, "9")
+    gate, _ = attempt(gate, "12")
+    for number, message in ((1, "its verdict is"), (7, "there is no attempt 7"), (0, "there is no attempt 0")):
+        with pytest.raises(HmxError, match=message):
+            adopt(gate, number)
+    gate = adopt(gate, 2)
+    assert gate.baseline.number == 2
+    with pytest.raises(HmxError, match="it was compared with attempt 0"):
+        adopt(gate, 3)
+    with pytest.raises(HmxError, match="was adopted before"):
+        adopt(gate, 2)
+
+
+@pytest.mark.parametrize("change", ["value", "level", "verdict"])
+def test_verify_finds_a_changed_record(gate: Gate, attempt: Try, change: str) -> None:
+    """Files are sealed, so a forger must seal them again."""
+    from hmx.study.records import write_once
+
+    gate, kept = attempt(gate, "9")
+    assert kept.verdict is not None
+    if change == "value":
+        file = kept.run(1).folder / "score.json"
+        text = file.read_text()
+        file.unlink()
+        from hmx.gate.worker import Score
+
+        assert "value" in text and write_once(file, Score(99.0))
+    elif change == "level":
+        os.unlink(kept.folder / "attempt.json")
+        write_once(kept.folder / "attempt.json", dataclasses.replace(kept, level=0.3))
+    else:
+        os.unlink(kept.folder / "verdict.json")
+        write_once(kept.folder / "verdict.json", dataclasses.replace(kept.verdict, outcome="worse"))
+    assert len(verify_gate(read_gate(gate.folder)).differences) == 1
+
+
+@pytest.mark.parametrize("text, value", [
+    ('{"score": 3}', 3.0),
+    ("step,score\n" + "".join(f"{i},{i}\n" for i in range(20)), 18.5),  # the last tenth of 20 rows
+    ("step,score\n1,4.5\n", 4.5),
+])  # fmt: skip
+def test_results_of_other_trainers(tmp_path: Path, text: str, value: float) -> None:
+    (tmp_path / "result").write_text(text)
+    assert read_result(tmp_path / "result", "score") == value
+
+
+@pytest.mark.parametrize("text, why, hint", [
+    (None, "it wrote no result that can be read", "the command must write {file}"),
+    ('{"scores": 3}', "its result has no number score; it has scores", "did you mean scores?"),
+    ("[1, 2]", "its result has no number score; it has nothing", "--metric NAME of a field that it writes"),
+    ("", "its result has no number score; it has nothing", "--metric NAME of a field that it writes"),
+    ('{"score": "Infinity"}', "it diverged: score is inf", "see its output"),
+    ('{"score": null}', "its result has no number score; it has score", ""),
+])  # fmt: skip
+def test_results_that_cannot_be_used(tmp_path: Path, text: str | None, why: str, hint: str) -> None:
+    if text is not None:
+        (tmp_path / "result").write_text(text)
+    with pytest.raises(HmxError) as caught:
+        read_result(tmp_path / "result", "score")
+    assert caught.value.message.startswith(why)
+    assert caught.value.hint == hint or not hint
+    assert caught.value.exit_code == 4
