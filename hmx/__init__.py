@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from hmx.nets.build import Net, NetOutput
     from hmx.types import Timestep
 
+    __version__: str
+
 __all__ = [
     "TrainedAgent",
     "Algorithm",
@@ -70,6 +72,10 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
+    if name == "__version__":
+        from hmx.config.extras import version
+
+        return globals().setdefault(name, version())
     if name not in __all__:
         raise AttributeError(f"module 'hmx' has no attribute {name!r}")
     from hmx.api import configs

@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from hmx.cli.app import app
-from hmx.cli.boundary import version
 from hmx.cli.commands import COMMAND_GROUPS, Command
+from hmx.config.extras import version
 from hmx.errors import ExitCode
 
 EXIT_STATUS = {

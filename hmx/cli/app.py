@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 
 from hmx.cli import boundary
 from hmx.cli.commands import COMMAND_GROUPS, MARKUP, NARROW, CommandGroup, Commands
+from hmx.config.extras import version
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
 from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG, trusting
@@ -127,7 +128,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"hmx {boundary.version()}")
+        typer.echo(f"hmx {version()}")
         raise typer.Exit
 
 

@@ -22,6 +22,7 @@ import typer
 from typer.exceptions import TyperException
 
 from hmx.cli.commands import COMMANDS, Commands
+from hmx.config.extras import version
 from hmx.config.textfile import printable, quoted
 from hmx.errors import ExitCode, HmxError, Unavailable, nearest, one_line
 
@@ -279,16 +280,3 @@ def silence() -> None:
     """Discard the buffer of stdout, so that the interpreter does not fail to flush it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def version() -> str:
-    """Return the version of the installed package, or of the source tree."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("hmx")
-    except metadata.PackageNotFoundError:
-        import tomllib
-
-        source = Path(__file__).parents[2] / "pyproject.toml"
-        return str(tomllib.loads(source.read_text())["project"]["version"]) if source.exists() else "unknown"

@@ -1,4 +1,4 @@
-"""Optional packages: how to install them, and the error if one is missing."""
+"""The installed version of hmx; optional packages: how to install them, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,19 @@ from pathlib import Path
 from hmx.errors import HmxError
 
 _CLONE = Path(__file__).parents[2]
+
+
+def version() -> str:
+    """Return the version of the installed package, or of the source tree."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("hmx")
+    except metadata.PackageNotFoundError:
+        import tomllib
+
+        source = _CLONE / "pyproject.toml"
+        return str(tomllib.loads(source.read_text())["project"]["version"]) if source.exists() else "unknown"
 
 
 def install(extra: str) -> str:

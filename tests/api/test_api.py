@@ -23,6 +23,15 @@ def test_import_settings_and_metrics_do_not_load_jax() -> None:
     assert "jax" not in loaded
 
 
+def test_the_version_is_that_of_the_command_and_loads_no_jax() -> None:
+    code = "import sys, hmx; print(hmx.__version__); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    version, loaded = done.stdout.splitlines()
+    command = subprocess.run([sys.executable, "-m", "hmx", "--version"], capture_output=True, text=True, check=True)
+    assert command.stdout == f"hmx {version}\n" and hmx.__version__ == version
+    assert not {"jax", "numpy", "typer"} & set(loaded.split())
+
+
 def test_every_public_name_exists_and_has_a_docstring() -> None:
     assert all(getattr(hmx, name).__doc__ for name in hmx.__all__)
     with pytest.raises(AttributeError, match="no attribute 'trian'"):

@@ -117,7 +117,7 @@ def hmx_version_without_installation() -> str:
     code = (
         "import sys, importlib.metadata as m; m.version = lambda n: (_ for _ in ()).throw(m.PackageNotFoundError(n));"
     )
-    code += "from hmx.cli.boundary import version; print(version())"
+    code += "import hmx; print(hmx.__version__)"
     root = Path(hmx.cli.boundary.__file__).parents[2]
     return subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True).stdout.strip()
 
