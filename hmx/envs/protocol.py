@@ -162,6 +162,16 @@ def playable(env: Env, what: str) -> Env:
     return source.copies()
 
 
+def with_last_state(env: Env) -> Callable[[EnvState, Array, Key], tuple[EnvState, EnvState, Timestep]]:
+    """Return a step that also gives the last state of an episode, which the reset replaces, if known."""
+
+    def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, EnvState, Timestep]:
+        after, timestep = env.step(state, action, jax.random.clone(keys))  # the same keys twice, on purpose
+        return after, state if env.spec.moved is None else env.spec.moved(state, action, keys), timestep
+
+    return step
+
+
 def settled(state: Tree) -> Tree:
     """Return a state with the dtypes that steps return: some libraries start fields as Python numbers."""
     fixed: Tree = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 from hmx.config.files import words
 from hmx.config.textfile import quoted
@@ -18,13 +15,11 @@ from hmx.records.atomic import write_bytes
 from hmx.render import svg
 from hmx.render.blocks import Animation, AnimationFrame, Document, Picture, Shape
 from hmx.render.html import page, shapes_svg
+from hmx.render.raster import BACK, HEIGHT, INK, LEFT, lettered, raster
 
-_WIDTH, _HEIGHT, _MIDDLE = 560.0, 342.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
-_BACK, _INK, _FAINT, _GREEN, _RED = "#1d1f21", "#e4e6e8", "#9aa0a6", "#56d364", "#ff6b6b"
-_LEFT = 300.0  # pixels on the left, for the picture of another environment
-_TALL, _WIDEST = 1.7, 40.0  # height of a letter's place as a multiple of its width; its largest width
+_WIDTH, _MIDDLE = 560.0, 424.0  # pixels; the board is on the left, text around _MIDDLE on the right
+_FAINT, _GREEN, _RED = "#9aa0a6", "#56d364", "#ff6b6b"
 _LAST = 2.0  # seconds that the last frame of an episode stays
-_MONOSPACED = ("DejaVuSansMono.ttf", "LiberationMono-Regular.ttf", "Menlo.ttc")  # where Pillow looks for fonts
 _SCALE = 2  # pixels of a GIF per pixel of the drawing
 
 
@@ -41,15 +36,15 @@ def save(frames: Sequence[Frame], path: Path, *, title: str, delay: float) -> in
 
 def scene(frame: Frame, title: str) -> Iterator[Shape]:
     """Draw a frame: the board, and beside it the step that led to it and what the policy thinks."""
-    yield Shape("rect", 0, 0, _WIDTH, _HEIGHT, _BACK)
+    yield Shape("rect", 0, 0, _WIDTH, HEIGHT, BACK)
     yield from _drawing(frame).shapes
     for number, (text, size, colour) in enumerate(_texts(frame, title)):
         yield Shape("text", _MIDDLE, 18 + 19 * number, height=size, fill=colour, text=text)
     for number, (action, share) in enumerate(_likely(frame)):
         y = 190 + 20 * number
-        yield Shape("text", 335, y, height=12, fill=_INK, text=frame.names[action])
+        yield Shape("text", 335, y, height=12, fill=INK, text=frame.names[action])
         yield Shape("rect", 370, y - 6, 130 * share + 1, 12, _GREEN)
-        yield Shape("text", 530, y, height=12, fill=_INK, text=f"{share:.0%}")
+        yield Shape("text", 530, y, height=12, fill=INK, text=f"{share:.0%}")
 
 
 def _likely(frame: Frame) -> list[tuple[int, float]]:
@@ -59,40 +54,23 @@ def _likely(frame: Frame) -> list[tuple[int, float]]:
 
 
 def _drawing(frame: Frame) -> Picture:
-    """Return the board of HackMatrix, or the text of another environment on a dark ground."""
-    if not frame.picture:
-        return board(frame.position)
-    ground = Shape("rect", 0, 0, _LEFT + 16, _HEIGHT, _BACK)
-    return Picture("the environment", frame.picture, _LEFT + 16, _HEIGHT, (ground, *_letters(frame.picture)))
-
-
-def _letters(picture: str) -> Iterator[Shape]:
-    """Draw the picture of another environment letter by letter, as large as fits on the left, in its middle."""
-    lines = picture.split("\n")
-    columns = max(map(len, lines))
-    width = min(_LEFT / columns, _LEFT / (_TALL * len(lines)), _WIDEST)
-    left, top = 8 + (_LEFT - width * columns) / 2, (_HEIGHT - _TALL * width * len(lines)) / 2
-    for row, line in enumerate(lines):
-        y = top + _TALL * width * (row + 0.5)
-        for column, letter in enumerate(line):
-            if letter != " ":
-                x = left + width * (column + 0.5)
-                yield Shape("text", x, y, height=1.5 * width, fill=_INK, text=letter, mono=True)
+    """Return the board of HackMatrix, or the text of another environment."""
+    return lettered(frame.picture) if frame.picture else board(frame.position)
 
 
 def _texts(frame: Frame, title: str) -> Iterator[tuple[str, int, str]]:
-    yield title[:40], 14, _INK
+    yield title[:40], 14, INK
     yield f"episode {frame.episode + 1}, step {frame.step}", 12, _FAINT
     if frame.action_name and frame.reward is not None:
-        yield f"{frame.action_name}   reward {frame.reward:+.2f}", 13, _INK
-    yield f"return {frame.episode_return:+.2f}", 13, _INK
+        yield f"{frame.action_name}   reward {frame.reward:+.2f}", 13, INK
+    yield f"return {frame.episode_return:+.2f}", 13, INK
     terms = sorted((item for item in frame.terms.items() if item[1]), key=lambda item: -abs(item[1]))
     for name, value in terms[:3]:
         yield f"{name} {value:+.2f}", 11, _FAINT
     if frame.outcome:
         yield frame.outcome.upper(), 16, _GREEN if frame.outcome == "won" else _RED
     elif frame.value is not None:
-        yield f"value {frame.value:+.2f}", 13, _INK
+        yield f"value {frame.value:+.2f}", 13, INK
 
 
 def _svg(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
@@ -111,47 +89,26 @@ def _svg(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes
     style = f"<style>{rule}animation-iteration-count:infinite}}{''.join(styles)}</style>"
     shapes = "".join(f'<g id="s{number}">{text}</g>' for text, number in known.items())
     text = svg.figure(
-        _WIDTH, _HEIGHT, [style, f"<defs>{shapes}</defs>", *groups], f"{title}: {counted(len(frames), 'step')}"
+        _WIDTH, HEIGHT, [style, f"<defs>{shapes}</defs>", *groups], f"{title}: {counted(len(frames), 'step')}"
     )
     return text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).encode()
 
 
 def _gif(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:
-    from PIL import Image, ImageDraw
+    from PIL import Image
 
-    size = round(_WIDTH * _SCALE), round(_HEIGHT * _SCALE)
     images = []
     for frame in frames:
-        image = Image.new("RGB", size, _BACK)
-        draw = ImageDraw.Draw(image)
-        for shape in scene(frame, title):
-            x, y, width, height = (_SCALE * value for value in (shape.x, shape.y, shape.width, shape.height))
-            if shape.kind == "rect":
-                draw.rectangle((x, y, x + width, y + height), shape.fill)
-            elif shape.kind == "circle":
-                draw.ellipse((x - width / 2, y - width / 2, x + width / 2, y + width / 2), shape.fill)
-            else:
-                draw.text((x, y), shape.text, shape.fill, _font(height or 12 * _SCALE, shape.mono), "mm")
+        image = raster(tuple(scene(frame, title)), _WIDTH, HEIGHT, _SCALE)
         if frame.image is not None:
             drawn = Image.fromarray(frame.image)
-            drawn.thumbnail((round(_LEFT * _SCALE), size[1]))
+            drawn.thumbnail((round(LEFT * _SCALE), image.height))
             image.paste(drawn, (0, 0))
         images.append(image.quantize(256))
     file = BytesIO()
     durations = [round(1000 * duration) for duration in seconds]
     images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=True)
     return file.getvalue()
-
-
-@functools.cache
-def _font(size: float, mono: bool) -> Any:
-    """Return a font of Pillow; one with letters of one width if the system has such a font."""
-    from PIL import ImageFont
-
-    for name in _MONOSPACED if mono else ():
-        with contextlib.suppress(OSError):
-            return ImageFont.truetype(name, size)
-    return ImageFont.load_default(size)
 
 
 def _html(frames: Sequence[Frame], seconds: Sequence[float], title: str) -> bytes:

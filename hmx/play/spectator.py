@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.envs.protocol import Env, EnvState
+from hmx.envs.protocol import Env, EnvState, with_last_state
 from hmx.play.frames import Frame, FramePolicy
 from hmx.records.plain import JsonValue
 from hmx.runs.lowered import LoweredPrograms
@@ -40,7 +40,7 @@ class Spectator:
         draw: Callable[[], Image] | None = None,
     ) -> None:
         self._spec, self._policy, self._carry = env.spec, policy, policy.carry
-        self._reset, self._step = env.stepper.program(env.reset), env.stepper.program(_step_both(env))
+        self._reset, self._step = env.stepper.program(env.reset), env.stepper.program(with_last_state(env))
         if programs is not None:
             self._reset, self._step = programs.reuse("reset", self._reset), programs.reuse("step", self._step)
         self._draw, self._image = draw, cast("Image | None", None)
@@ -111,16 +111,6 @@ class Spectator:
             return frame
         legal = tuple(int(index) for index in np.flatnonzero(timestep.legal[0, 0]))
         return dataclasses.replace(frame, legal=legal, probs=tuple(float(p) for p in decision.probs[0, 0]))
-
-
-def _step_both(env: Env) -> Callable[[EnvState, Array, Key], tuple[EnvState, EnvState, Timestep]]:
-    """Return a step that also gives the last state of an episode, which the reset replaces, if known."""
-
-    def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, EnvState, Timestep]:
-        after, timestep = env.step(state, action, jax.random.clone(keys))  # the same keys twice, on purpose
-        return after, state if env.spec.moved is None else env.spec.moved(state, action, keys), timestep
-
-    return step
 
 
 def _numbers(obs: Array) -> str:

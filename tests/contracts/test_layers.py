@@ -31,6 +31,7 @@ HOST_SIDE = {
     "errors",
     "__main__",
     "api",
+    "gymnasium",
     "toolkit",
 }
 

@@ -1,14 +1,24 @@
 """Our environments with Gymnasium's vector interface."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 gymnasium = pytest.importorskip("gymnasium", minversion="1.1")
 
+from gymnasium.utils.env_checker import check_env  # noqa: E402
 from gymnasium.vector import AutoresetMode  # noqa: E402
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics  # noqa: E402
 
-from hmx.envs.to_gymnasium import GymnasiumVectorEnv  # noqa: E402
+from hmx.config.schema import ENV_IDS  # noqa: E402
+from hmx.envs.to_gymnasium import GymnasiumEnv, GymnasiumVectorEnv  # noqa: E402
+from hmx.errors import HmxError  # noqa: E402
+from hmx.gymnasium import IDS  # noqa: E402
+from hmx.registry.environments import find_environment  # noqa: E402
+
+unbounded = pytest.mark.filterwarnings("ignore:.*A Box observation space m..imum value is -?infinity")
 
 
 def check(envs, steps):
@@ -98,3 +108,86 @@ def test_gymnasium_wrappers_accept_the_environment():
         *_, infos = envs.step(np.full(2, action))
     assert infos["episode"]["r"].tolist() == [3.0, 3.0]
     assert infos["episode"]["l"].tolist() == [3, 3]
+
+
+def test_environments_are_registered_without_jax():
+    code = "import hmx.gymnasium, gymnasium, sys; print(gymnasium.spec('hmx/HackMatrix-v0').id, 'jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["hmx/HackMatrix-v0", "False"]
+
+
+def test_every_built_in_environment_of_one_agent_is_registered():
+    assert sorted(IDS.values()) == sorted(name for name in ENV_IDS if find_environment(name).num_agents == 1)
+
+
+@unbounded
+@pytest.mark.parametrize("name", [pytest.param("HackMatrix", marks=pytest.mark.slow), "Corridor", "CartPole"])
+def test_made_environments_pass_gymnasiums_own_checks(name):
+    env = gymnasium.make(f"hmx.gymnasium:hmx/{name}-v0", render_mode="ansi")
+    check_env(env.unwrapped)  # renders in every mode
+    envs = gymnasium.make_vec(f"hmx/{name}-v0", num_envs=4)
+    assert isinstance(envs, GymnasiumVectorEnv) and envs.single_action_space == env.action_space
+    assert envs.reset(seed=0)[0].shape == (4, *env.observation_space.shape)
+
+
+def test_one_environment_plays_as_a_vector_of_one_until_it_must_be_reset():
+    env = GymnasiumEnv("corridor", max_steps=12, slip=0.5)
+    envs = GymnasiumVectorEnv("corridor", 1, max_steps=12, slip=0.5)
+    env.action_space.seed(0)
+    for seed in (3, 4):
+        (obs, info), (same, infos) = env.reset(seed=seed), envs.reset(seed=seed)
+        np.testing.assert_array_equal(obs, same[0])
+        ended = False
+        while not ended:
+            np.testing.assert_array_equal(info["action_mask"], infos["action_masks"][0])
+            assert info["action_mask"].dtype == np.int8 and (env.action_masks() == info["action_mask"]).all()
+            action = env.action_space.sample(info["action_mask"])
+            obs, reward, terminated, truncated, info = env.step(action)
+            same, rewards, ends, cuts, infos = envs.step(np.array([action]))
+            assert (reward, terminated, truncated) == (rewards[0], ends[0], cuts[0])
+            assert info["reward_terms"] == {name: infos[name][0] for name in ("goal", "step_cost")}
+            assert info["step_cost"] == infos["step_cost"][0]
+            ended = terminated or truncated
+            np.testing.assert_array_equal(obs, infos["final_obs"][0] if ended else same[0])
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            env.step(0)
+
+
+def test_observation_mask_and_picture_at_the_end_are_those_of_the_last_state():
+    env = GymnasiumEnv("corridor", max_steps=3, slip=0.0, render_mode="ansi")
+    env.reset(seed=0)
+    shown = [env.render()]
+    for _ in range(3):
+        obs, _, _, truncated, info = env.step(1)
+        shown.append(env.render())
+    assert truncated and obs.argmax() == 3 and info["action_mask"].tolist() == [1, 1]
+    assert [line.index("@") for line in shown] == [0, 1, 2, 3]
+    obs, info = env.reset()
+    assert obs.argmax() == 0 and info["action_mask"].tolist() == [0, 1] and env.render() == shown[0]
+
+
+def test_pixels_are_those_of_the_drawing():
+    pytest.importorskip("PIL")
+    envs = GymnasiumVectorEnv("frozenlake", 2, render_mode="rgb_array")
+    envs.reset(seed=0)
+    for image in envs.render():
+        assert image.dtype == np.uint8 and image.shape == (192, 192, 3)
+        assert image[4, 30].tolist() == [238, 245, 250] and image[172, 172].tolist() == [27, 158, 119]  # ice, the goal
+        assert image[12, 6].tolist() == [217, 95, 2]  # the agent at the start
+    assert GymnasiumEnv("frozenlake").render() is None
+
+
+def test_an_unknown_render_mode_is_refused():
+    with pytest.raises(HmxError, match="'human'") as refused:
+        GymnasiumEnv("corridor", render_mode="human")
+    assert refused.value.hint == "one of ansi, rgb_array"
+
+
+def test_gymnasium_wrappers_record_episodes_and_frames_of_one_environment():
+    pytest.importorskip("PIL")
+    env = gymnasium.make("hmx/Counting-v0", render_mode="rgb_array_list", max_steps=3)
+    env = gymnasium.wrappers.RecordEpisodeStatistics(env)
+    env.reset(seed=0)
+    for action in (0, 1, 2):
+        *_, info = env.step(action)
+    assert (info["episode"]["r"], info["episode"]["l"]) == (3.0, 3) and len(env.render()) == 4
