@@ -31,6 +31,7 @@ def generate() -> dict[str, str]:
     scripts = {f"completions/{name}": text for name, text in completions.scripts().items()}
     docs = {f"docs/{name}.md": text for name, text in reference.pages().items()}
     docs["docs/api.md"] = reference.NOTE + api_pages.page()
+    docs["docs/run.schema.json"] = reference.run_schema()
     return {**pages, **scripts, **docs, "hmx/registry/sizes.json": env_sizes.text()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import manpages
 from hmx.cli.app import app
 from hmx.cli.commands import COMMAND_GROUPS, Command
 from hmx.config import presets
+from hmx.config.codec import SCHEMA
 from hmx.config.coerce import range_words, show
-from hmx.config.fields import FIELDS, SECTIONS
+from hmx.config.fields import FIELDS, OWN_SECTIONS, SECTIONS, Field
 from hmx.config.schema import Config
 from hmx.records.metrics_table import GROUPS, METRICS, RENAMED
 from hmx.render.numbers import numbers
@@ -84,6 +86,18 @@ def config() -> str:
         "the options of some keys, such as `--lr`. The variable of `algo.gamma` is `HMX_ALGO_GAMMA`.",
         "`hmx train --dry-run --full` shows every value and where it came from.",
         "",
+        "[run.schema.json](run.schema.json) is a JSON Schema of configuration files and run.toml. Copy it beside your",
+        "file, and name it in the first line: editors that use Taplo, such as VS Code with the extension Even Better",
+        "TOML, then complete keys, show their meaning and mark mistakes.",
+        "",
+        "```toml",
+        "#:schema ./run.schema.json",
+        f"schema = {SCHEMA}",
+        "",
+        "[algo]",
+        "gamma = 0.99",
+        "```",
+        "",
         "| preset | for |",
         "|---|---|",
         *(f"| `{name}` | {presets.summary(name)} |" for name in presets.names()),
@@ -103,6 +117,50 @@ def config() -> str:
             option = f" (`{field.flag}`)" if field.flag else ""
             lines.append(f"| `{field.key}`{option} | {default} | {field.doc} | {values} | {field.unit} |")
     return "\n".join(lines) + "\n"
+
+
+def run_schema() -> str:
+    """Describe run.toml as a JSON Schema of draft 4, the newest that editors of TOML read.
+
+    A whole number may have an exponent, as hmx reads it: `total_steps = 1e6`.
+    """
+    sections: dict[str, Any] = {}
+    for section in SECTIONS:
+        fields = [field for field in FIELDS.values() if field.section == section]
+        more: dict[str, Any] = {"my": {"type": "object"}} if section in OWN_SECTIONS else {}
+        more |= {"sha256": {"type": "string"}} if section == "env" else {}
+        sections[section] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": more | {field.name: _value_schema(field) for field in fields},
+        }
+    number = {"type": "integer", "minimum": 1, "maximum": SCHEMA, "description": "version of the format"}
+    schema = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "title": "hmx run.toml",
+        "description": "Configuration of a run: hmx train --config run.toml",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"schema": number, **sections},
+    }
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _value_schema(field: Field) -> dict[str, Any]:
+    facts: dict[str, Any] = {"description": field.described, "default": field.default}
+    if field.choices:
+        return facts | {"enum": list(field.choices)}
+    if field.kind in ("bool", "str"):
+        kind = {"type": {"bool": "boolean", "str": "string"}[field.kind]}
+        return facts | ({"anyOf": [{"enum": list(field.known)}, kind]} if field.known else kind)
+    number: dict[str, Any] = {"type": "number"}
+    number |= {"multipleOf": 1} if field.kind != "float" else {}
+    number |= {"minimum": field.ge} if field.ge is not None else {}
+    number |= {"minimum": field.gt, "exclusiveMinimum": True} if field.gt is not None else {}
+    number |= {"maximum": field.le} if field.le is not None else {}
+    if field.kind.startswith("tuple"):
+        return facts | {"type": "array", "items": number, "minItems": 1 if field.default else 0}
+    return facts | number
 
 
 def metrics() -> str:
