@@ -23,6 +23,7 @@ LIMIT = 64 << 20  # bytes that are read of a file: some 130,000 records
 ABSENT = math.inf  # stands for the value of a metric that an update did not report; NaN for one that is not a number
 
 RETURN, EPISODES = "train/mean_episode_return", "train/num_episodes"
+STEPS = "train/env_steps"
 SPEED, CPU_SPEED = "train/steps_per_sec", "train/steps_per_cpu_sec"
 NO_RECORDS = "it has no records yet"
 

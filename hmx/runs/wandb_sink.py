@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from hmx.config.codec import to_dict
 from hmx.errors import ExitCode, HmxError
+from hmx.records.curves import RETURN, STEPS
 from hmx.runs.signals import wait_for
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
@@ -23,7 +24,7 @@ _WAITING = 100_000  # maximum records in the queue
 
 
 class WandbSink(Sink):
-    """Log every metric with a `/` in its name to wandb, at the step `env_steps`.
+    """Log every metric with a `/` in its name to wandb, at the step `env_steps`, which is the x axis of every chart.
 
     Each seed is a separate wandb run, in one group. A resumed run continues the same wandb run. Any failure (no
     package, no login, no network, wandb's own process gone) raises here, and `SinkGroup` drops this sink.
@@ -124,6 +125,8 @@ def open_runs(info: RunInfo, mode: Mode, project: str) -> dict[int, Any]:
             # By default wandb waits for minutes, prints, and redirects the output of the process.
             settings=wandb.Settings(silent=True, console="off", init_timeout=30),
         )
+        runs[seed].define_metric("*", step_metric=STEPS)
+        runs[seed].define_metric(RETURN, step_metric=STEPS, summary="max,last")
     return runs
 
 

@@ -34,6 +34,7 @@ class Cloud:
         self.steps: dict[str, list[int]] = {}
         self.metrics: dict[str, dict[str, Any]] = {}
         self.exit_codes: list[int] = []
+        self.axes: dict[str, tuple[str, str]] = {}
         self.logged_in, self.lost_after = True, 10**9
 
     def login(self, prompt: bool) -> bool:
@@ -52,12 +53,20 @@ class Cloud:
             steps.append(step)
             self.metrics.setdefault(given["project"], {}).update(metrics)
 
+        def define_metric(name: str, *, step_metric: str, summary: str = "") -> None:
+            self.axes[name] = (step_metric, summary)
+
         def finish(exit_code: int) -> None:
             self.exit_codes.append(exit_code)
 
         start = steps[-1] + 1 if steps else 0
         return SimpleNamespace(
-            log=log, finish=finish, id=given["id"], url="https://w/" + given["id"], starting_step=start
+            log=log,
+            define_metric=define_metric,
+            finish=finish,
+            id=given["id"],
+            url="https://w/" + given["id"],
+            starting_step=start,
         )
 
 
@@ -91,6 +100,7 @@ def test_run_is_sent_once(paths: RunPaths, cloud: Cloud) -> None:
     assert (first.sent, first.there, first.project) == (6, 0, "hmx")
     assert list(cloud.steps.values()) == [[32, 64, 96]] * 2
     assert cloud.metrics["hmx"] == {"train/x": 0.5}
+    assert cloud.axes["*"] == ("train/env_steps", "")
     assert cloud.exit_codes == [0, 0]
     again = sync(paths.folder)
     assert (again.sent, again.there) == (0, 6)

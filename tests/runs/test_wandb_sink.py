@@ -42,6 +42,7 @@ class Fake:
         self.logged_in, self.fail_in, self.wait_for = logged_in, fail_in, wait_for
         self.runs: list[dict[str, Any]] = []
         self.logged: list[tuple[str, int, dict[str, float]]] = []
+        self.axes: list[tuple[str, str, dict[str, str]]] = []
         self.torn_down = 0
         self.hold: Any = lambda: None
 
@@ -70,7 +71,10 @@ class Fake:
             if self.wait_for is not None:
                 self.wait_for()
 
-        return SimpleNamespace(log=log, finish=finish)
+        def define_metric(name: str, *, step_metric: str, **more: str) -> None:
+            self.axes.append((name, step_metric, more))
+
+        return SimpleNamespace(log=log, finish=finish, define_metric=define_metric)
 
 
 def drive(fake: Fake, path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int = 1, **info: str) -> SinkGroup:
@@ -143,6 +147,8 @@ def test_metrics_keep_their_names_and_use_the_environment_step(tmp_path: Path, m
         (64, {"reward/kills": 0.0, "train/x": 2.0}),
         (128, {"reward/kills": 0.0, "train/x": 2.0}),
     ]
+    steps = "train/env_steps"  # a metric of every record
+    assert fake.axes == [("*", steps, {}), ("train/mean_episode_return", steps, {"summary": "max,last"})]
     (run,) = fake.runs
     assert run["project"] == "hackmatrix"
     assert run["config"]["env"]["num_envs"] == 512
@@ -180,6 +186,7 @@ def test_offline_writes_into_the_run_folder(tmp_path: Path, monkeypatch: pytest.
     written = file.read_bytes()
     assert b"reward/step_penalty" in written
     assert b"-0.01" in written
+    assert b"train/env_steps" in written, "the axis of the charts"
     assert b"wall_time" not in written
 
 
