@@ -173,11 +173,14 @@ def export(
 ) -> None:
     """Export the metrics of a run as CSV or TensorBoard event files.
 
-    Metrics keep their names. A row is one update of one seed; a metric without data is empty.
+    A row is one update of one seed; a metric without data is empty. Metrics keep their names. With --names, those that
+    Stable-Baselines3 or CleanRL has too have its names, for tools that read its files.
 
     Example: hmx runs export hackmatrix-ppo-s0-001 --to csv --output metrics.csv
 
     Example: hmx runs export hackmatrix-ppo-s0-001 --to tensorboard
+
+    Example: hmx runs export hackmatrix-ppo-s0-001 --names sb3 --output progress.csv
     """
     from hmx.jobs.export_metrics import STDOUT, export_metrics
 

@@ -1,4 +1,4 @@
-"""`hmx runs export`: the records of a run as CSV or TensorBoard event files, under the same metric names."""
+"""`hmx runs export`: the records of a run as CSV or TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import io
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +17,7 @@ from hmx.jobs.requests import ExportRequest
 from hmx.records import jsonl
 from hmx.records.atomic import check_new, replacing, taken, writing
 from hmx.records.layout import check_own, find_run
+from hmx.records.logs import THEIR_NAMES
 from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult
 from hmx.runs.event_files import PATTERN, EventFiles, check_installed
@@ -25,6 +26,11 @@ STDOUT = Path("-")
 
 _COUNTERS = ("update", "env_steps", "seed")
 _FIRST = ("run", *_COUNTERS, "wall_time", "elapsed")
+_COLUMNS = {
+    "sb3": {"update": "time/iterations", "env_steps": "time/total_timesteps", "elapsed": "time/time_elapsed"},
+    "cleanrl": {"env_steps": "global_step"},
+}
+"""Library -> counter -> its name in files of that library; event files have steps instead."""
 
 Value = float | int | str | None
 Row = dict[str, Value]
@@ -45,7 +51,8 @@ def export_metrics(run: str | Path, request: ExportRequest) -> MetricsExport:
 
     CSV has a row per update and seed, and a column for every metric of the run. A metric without data is empty, and one
     that was not finite is NaN. An `output` of `-` prints CSV; without one, the file is in the
-    run's reports folder, and event files are where training with `--tensorboard` writes them.
+    run's reports folder, and event files are where training with `--tensorboard` writes them. With `names` of another
+    library, metrics that it has too have its names, in CSV also the counters.
 
     Raises:
         HmxError: the output exists or cannot be written, or a package is not installed (exit code 2); no such run,
@@ -53,17 +60,19 @@ def export_metrics(run: str | Path, request: ExportRequest) -> MetricsExport:
     """
     paths = find_run(run)
     place = _place(paths, request)
-    columns, seeds, count = _survey(paths)
+    names = {ours: theirs for theirs, ours in THEIR_NAMES.get(request.names, {}).items()}
+    names |= _COLUMNS.get(request.names, {}) if request.to == "csv" else {}
+    columns, seeds, count = _survey(paths, names)
     found = MetricsExport(run=paths.folder, output=place, records=count, columns=columns)
     if request.to == "tensorboard":
-        _to_events(paths, place, seeds > 1, request.force)
+        _to_events(_rows(paths, names), place, seeds > 1, request.force)
         return found
     if place == STDOUT:
-        _to_csv(sys.stdout, columns, _rows(paths))
+        _to_csv(sys.stdout, columns, _rows(paths, names))
         return found
     with writing("the file", place), replacing(place) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="")
-        _to_csv(text, columns, _rows(paths))
+        _to_csv(text, columns, _rows(paths, names))
         text.detach()
     return found
 
@@ -85,15 +94,15 @@ def _place(paths: RunPaths, request: ExportRequest) -> Path:
     return place
 
 
-def _rows(paths: RunPaths) -> Iterator[Row]:
-    """Yield the records; a damaged line is an error (exit code 3)."""
+def _rows(paths: RunPaths, names: Mapping[str, str]) -> Iterator[Row]:
+    """Yield the records under other names; a damaged line is an error (exit code 3)."""
     for number, record in enumerate(jsonl.read(paths.metrics), 1):
         bad = [name for name, value in record.items() if not _is_usable(name, value)]
         bad += [name for name in _COUNTERS[:2] if name not in record]
         if bad:
             message = f"{paths.metrics} is damaged: record {number} has no usable {quoted(bad[0])}"
             raise HmxError(message, f"hmx runs verify {paths.argument}", ExitCode.ARTEFACT)
-        yield {name: math.nan if value is None else value for name, value in record.items()}
+        yield {names.get(name, name): math.nan if value is None else value for name, value in record.items()}
 
 
 def _is_usable(name: str, value: object) -> bool:
@@ -104,19 +113,19 @@ def _is_usable(name: str, value: object) -> bool:
     return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
-def _survey(paths: RunPaths) -> tuple[tuple[str, ...], int, int]:
+def _survey(paths: RunPaths, names: Mapping[str, str]) -> tuple[tuple[str, ...], int, int]:
     """Return the columns in order, the number of seeds, and the number of records."""
-    names: dict[str, None] = {}
+    columns: dict[str, None] = {}
     seeds: set[Value] = set()
     count = 0
-    for row in _rows(paths):
+    for row in _rows(paths, names):
         count += 1
-        names.update(dict.fromkeys(row))
+        columns.update(dict.fromkeys(row))
         seeds.add(row.get("seed"))
     if not count:
         raise HmxError(f"cannot export {paths.folder}: it has no records yet", "train it first", ExitCode.ARTEFACT)
-    first = [name for name in _FIRST if name in names]
-    return (*first, *(name for name in names if name not in first)), len(seeds), count
+    first = [name for name in (names.get(name, name) for name in _FIRST) if name in columns]
+    return (*first, *(name for name in columns if name not in first)), len(seeds), count
 
 
 def _to_csv(file: TextIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
@@ -125,7 +134,7 @@ def _to_csv(file: TextIO, columns: Sequence[str], rows: Iterator[Row]) -> None:
     writer.writerows([row.get(name, "") for name in columns] for row in rows)
 
 
-def _to_events(paths: RunPaths, folder: Path, several: bool, force: bool) -> None:
+def _to_events(rows: Iterator[Row], folder: Path, several: bool, force: bool) -> None:
     check_installed()
     with writing("TensorBoard files", folder):
         # Only event files are replaced: the folder may contain other files.
@@ -133,7 +142,7 @@ def _to_events(paths: RunPaths, folder: Path, several: bool, force: bool) -> Non
             old.unlink()
         files = EventFiles(folder, several)
         try:
-            for row in _rows(paths):
+            for row in rows:
                 files.write(row)
         finally:
             files.close()

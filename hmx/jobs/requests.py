@@ -41,6 +41,9 @@ class ExportRequest:
     """The format of the records, and where they go; without an `output`, into the run folder."""
 
     to: Literal["csv", "tensorboard"] = opt("csv", "format", panel=OUTPUT_PANEL)
+    names: Literal["hmx", "sb3", "cleanrl"] = opt(
+        "hmx", "names of the metrics that Stable-Baselines3 or CleanRL has too", panel=OUTPUT_PANEL
+    )
     force: bool = opt(False, "replace an existing output", panel=OUTPUT_PANEL)
     output: Path | None = opt(
         None, "file, or folder of event files, to write; - prints CSV (default: in the run folder)", metavar="FILE",

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 
 from hmx.config.extras import needed
 from hmx.config.files import open_limited, words
@@ -28,15 +29,27 @@ MAX_DAMAGED = 10_000  # lines
 
 _EVENTS, _MONITOR = "events.out.tfevents.", "monitor.csv"
 _RETURN, _LENGTH = "train/mean_episode_return", "train/mean_episode_length"
-_ALIASES = {
-    "rollout/ep_rew_mean": _RETURN, "rollout/ep_len_mean": _LENGTH,  # SB3
-    "train/clip_fraction": "train/clip_frac",
-    "charts/episodic_return": _RETURN, "charts/episodic_length": _LENGTH,  # CleanRL
-    "losses/approx_kl": "train/approx_kl", "losses/clipfrac": "train/clip_frac", "losses/entropy": "train/entropy",
-    "losses/explained_variance": "train/explained_variance", "losses/q_values": "train/q_value",
-}  # fmt: skip
+THEIR_NAMES = MappingProxyType({
+    "sb3": {
+        "rollout/ep_rew_mean": _RETURN, "rollout/ep_len_mean": _LENGTH, "train/clip_fraction": "train/clip_frac",
+    },
+    "cleanrl": {
+        "charts/episodic_return": _RETURN, "charts/episodic_length": _LENGTH, "losses/approx_kl": "train/approx_kl",
+        "losses/clipfrac": "train/clip_frac", "losses/entropy": "train/entropy",
+        "losses/explained_variance": "train/explained_variance", "losses/q_values": "train/q_value",
+    },
+})  # fmt: skip
+"""Library -> its name of a metric -> that of hmx, where both mean the same."""
+_ALIASES = {theirs: ours for names in THEIR_NAMES.values() for theirs, ours in names.items()}
 # Not the speed: SB3 and CleanRL log its mean since the start.
-_STEPS = ("env_steps", "train/env_steps", "global_step", "Step", "_step")  # columns, the best first
+_STEPS = (
+    "env_steps",
+    "train/env_steps",
+    "time/total_timesteps",
+    "global_step",
+    "Step",
+    "_step",
+)  # columns, the best first
 _SPREADS = ("__MIN", "__MAX")  # further columns of a grouped panel
 _HINT = "expected a TensorBoard event file, a CSV export of Weights & Biases, or a monitor.csv of SB3"
 

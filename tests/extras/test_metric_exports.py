@@ -44,6 +44,15 @@ def test_event_files_have_one_folder_per_seed_and_the_same_names(run: Path) -> N
     assert (run / "tensorboard" / "mine.txt").exists()
 
 
+@pytest.mark.parametrize(("names", "tag"), [("sb3", "rollout/ep_rew_mean"), ("cleanrl", "charts/episodic_return")])
+def test_event_files_have_the_names_of_another_library(run: Path, names: str, tag: str) -> None:
+    pytest.importorskip("tensorboard")
+    export_metrics(run, ExportRequest(to="tensorboard", names=names))
+    assert scalars(run / "tensorboard" / "seed-0", tag) == [(256, 1.0), (768, 3.0)]
+    with pytest.raises(KeyError):
+        scalars(run / "tensorboard" / "seed-0", RETURN)
+
+
 def test_resumed_run_drops_repeated_records(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     cfg = replace(Config(), {"run.name": "r"})

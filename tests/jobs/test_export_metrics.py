@@ -15,6 +15,7 @@ from made_runs import RETURN, make_run
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.export_metrics import STDOUT, export_metrics
 from hmx.jobs.requests import ExportRequest
+from hmx.records.logs import read_imported
 
 NAN = float("nan")
 
@@ -34,6 +35,32 @@ def test_csv_has_a_row_per_record_and_keeps_the_names(run: Path) -> None:
     ]  # fmt: skip
     written = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [float(row["train/entropy"]) for row in rows] == [line["train/entropy"] for line in written]
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "renamed"),
+    [
+        ("sb3", ["time/iterations", "time/total_timesteps", "seed"], ["rollout/ep_rew_mean", "train/entropy"]),
+        ("cleanrl", ["update", "global_step", "seed"], ["charts/episodic_return", "losses/entropy"]),
+    ],
+)
+def test_names_of_other_libraries_are_used_where_they_mean_the_same(
+    run: Path, tmp_path: Path, names: str, first: list[str], renamed: list[str]
+) -> None:
+    plain, place = export_metrics(run, ExportRequest()), tmp_path / "progress.csv"
+    done = export_metrics(run, ExportRequest(names=names, output=place))
+    assert list(done.columns[:3]) == first and set(renamed) <= set(done.columns)
+    ours, theirs = (list(csv.reader(one.output.read_text().splitlines())) for one in (plain, done))
+    assert ours[1:] == theirs[1:], "only names differ"
+    assert [columns for columns in zip(ours[0], theirs[0], strict=True) if RETURN in columns] == [(RETURN, renamed[0])]
+
+
+def test_hmx_reads_the_files_of_other_libraries_that_it_writes(tmp_path: Path) -> None:
+    single = make_run(tmp_path / "one", {0: [1.0, 2.0, 3.0]})
+    for names in ("hmx", "sb3", "cleanrl"):
+        done = export_metrics(single, ExportRequest(names=names, output=tmp_path / f"{names}.csv"))
+        (agent,) = read_imported(done.output).agents
+        assert (list(agent.steps), list(agent.column(RETURN))) == ([256, 512, 768], [1.0, 2.0, 3.0])
 
 
 def test_export_does_not_write_through_a_link_of_the_run(run: Path, tmp_path: Path) -> None:
