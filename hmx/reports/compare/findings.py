@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from hmx.errors import counted
+import numpy as np
+
+from hmx.errors import HmxError, counted
 from hmx.records.metrics_table import Direction
 from hmx.records.plain import JsonValue, ShortRepr, plain
 from hmx.render.numbers import num, p_value_text, signed_estimate
 from hmx.render.quantities import plus_minus
 from hmx.reports.curves import Curve, Over
 from hmx.stats.estimate import Estimate
+from hmx.stats.intervals import Floats
 
 SCHEMA = 2
 
@@ -260,6 +263,7 @@ class Aggregates:
     mean: Estimate = num("mean over environments", "score", "up", "mean")
     gap: Estimate = num("optimality gap: how far scores stay below 1", "score", "down", "optimality gap")
     profile: tuple[float, ...]  # share of runs above each of `TAUS`
+    scores: tuple[tuple[float, ...], ...]  # of each run, by task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,6 +361,28 @@ class CompareFindings(ShortRepr):
     def label(self, letter: str) -> str:
         """Return letter and name of a side."""
         return next(side.label for side in self.sides if side.letter == letter)
+
+    def score_arrays(self) -> dict[str, Floats]:
+        """Return the scores of each side, `[num_runs, num_tasks]`, by its name, as rliable takes them.
+
+        Columns are `overall.tasks`, on the scale of `overall.ranges`; the rows of a column are the runs of that task.
+
+        Raises:
+            HmxError: the sides share no task with a scale, or a side has more runs of one task than of another.
+        """
+        if not self.overall.sides:
+            hint = "compare two or more sides, with runs of the same environments"
+            raise HmxError(f"cannot make score arrays: {self.overall.why}", hint)
+        names, arrays = {side.letter: side.name for side in self.sides}, {}
+        for side in self.overall.sides:
+            if len({len(scores) for scores in side.scores}) > 1:
+                counts = ", ".join(
+                    f"{len(x)} of {task}" for task, x in zip(self.overall.tasks, side.scores, strict=True)
+                )
+                message = f"cannot make score arrays: {self.label(side.letter)} has different numbers of runs: {counts}"
+                raise HmxError(message, "train the missing seeds, or compare folders with as many runs of each task")
+            arrays[names[side.letter]] = np.array(side.scores).T
+        return arrays
 
     @property
     def word(self) -> str:

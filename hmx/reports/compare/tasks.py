@@ -308,6 +308,7 @@ def _aggregates(letter: str, strata: agg.Strata, request: CompareRequest) -> Agg
         mean=mean,
         gap=agg.gap_estimate(strata),
         profile=tuple(agg.profile(strata, TAUS).tolist()),
+        scores=tuple(tuple(scores.tolist()) for scores in strata),
     )  # fmt: skip
 
 

@@ -6,9 +6,11 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
-from compared import compare, noticed
+from compared import as_json, compare, noticed
 from made_runs import STEPS, TINY, flat, make_run, record, write_metrics
+from scipy.stats import trim_mean
 
 from hmx.config import codec
 from hmx.config.fields import replace
@@ -318,6 +320,37 @@ def test_returns_of_several_tasks_are_put_on_one_scale(tmp_path):
     assert b.gap.value == pytest.approx(1 - (0.6 + 0.5 + 0.25 + 0.0) / 4)
     asked = compare(*sides, ranges=(("recall", 0.0, 20.0),))
     assert asked.overall.sides[0].mean.value == pytest.approx((1.0 + 0.9 + 0.5 + 0.4) / 4)
+
+
+def _of_two_tasks(tmp_path, name, one, two):
+    """Return a side with a run of each of two tasks, whose seeds end at the given levels."""
+    runs = [make_run(tmp_path / name / "one", flat(*one), changes={"env.id": "corridor"})]
+    runs.append(make_run(tmp_path / name / "two", flat(*two), changes={"env.id": "recall"}))
+    return f"{name}={runs[0]},{runs[1]}"
+
+
+def test_score_arrays_have_a_row_per_run_and_a_column_per_task(tmp_path):
+    sides = [_of_two_tasks(tmp_path, "ours", (0.9, 0.8, 0.7), (10, 8, 6))]
+    sides.append(_of_two_tasks(tmp_path, "theirs", (0.5, 0.4), (4, 2)))
+    result = compare(*sides, ranges=(("corridor", 0.0, 1.0), ("recall", 0.0, 10.0)))
+    arrays = result.score_arrays()
+    assert result.overall.tasks == ("corridor", "recall") and list(arrays) == ["ours", "theirs"]
+    np.testing.assert_allclose(arrays["ours"], [[0.9, 1.0], [0.8, 0.8], [0.7, 0.6]], rtol=1e-6)
+    np.testing.assert_allclose(arrays["theirs"], [[0.5, 0.4], [0.4, 0.2]], rtol=1e-6)
+    for side, scores in zip(result.overall.sides, arrays.values(), strict=True):
+        # the interquartile mean as rliable computes it
+        assert trim_mean(scores, proportiontocut=0.25, axis=None) == pytest.approx(side.iqm.value)
+    written = json.loads(json.dumps(as_json(result)))["overall"]["sides"]
+    assert np.array(written[0]["scores"]).T.tolist() == arrays["ours"].tolist()
+
+
+def test_score_arrays_are_refused_without_a_scale_or_with_missing_runs(tmp_path, good):
+    other = make_run(tmp_path / "other", flat(1.0, 1.0), changes={"env.id": "recall"})
+    with pytest.raises(HmxError, match="cannot make score arrays: no task on which all sides"):
+        compare(good, other).score_arrays()
+    sides = [_of_two_tasks(tmp_path, "a", (0.9, 0.8), (10, 8, 6)), _of_two_tasks(tmp_path, "b", (0.5,), (4,))]
+    with pytest.raises(HmxError, match="A a has different numbers of runs: 2 of corridor, 3 of recall"):
+        compare(*sides).score_arrays()
 
 
 def test_sides_without_a_common_task_have_no_overall_result(tmp_path, good):
