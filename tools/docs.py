@@ -19,16 +19,19 @@ for _name in ("FORCE_COLOR", "GITHUB_ACTIONS", "CLICOLOR_FORCE"):
 os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")
 
 
+COMPLETIONS = {"bash": "hmx.bash", "zsh": "_hmx", "fish": "hmx.fish"}
+
+
 def generate() -> dict[str, str]:
     """Return the text of every generated file, by path below the root."""
     import api_pages
-    import completions
     import env_sizes
     import manpages
     import reference
+    from hmx.cli.shells import SCRIPTS
 
     pages = {f"man/{name}.1": text for name, text in manpages.pages(ROOT / "CHANGELOG.md").items()}
-    scripts = {f"completions/{name}": text for name, text in completions.scripts().items()}
+    scripts = {f"completions/{name}": SCRIPTS[shell] for shell, name in COMPLETIONS.items()}
     docs = {f"docs/{name}.md": text for name, text in reference.pages().items()}
     docs["docs/api.md"] = reference.NOTE + api_pages.page()
     docs["docs/run.schema.json"] = reference.run_schema()

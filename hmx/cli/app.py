@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.completion import completion_init, get_completion_script, install  # type: ignore[attr-defined]
+from typer.completion import completion_init, install  # type: ignore[attr-defined]
 from typer.core import TyperCommand
 
 from hmx.cli import boundary
 from hmx.cli.commands import COMMAND_GROUPS, MARKUP, NARROW, CommandGroup, Commands
+from hmx.cli.shells import SCRIPTS
 from hmx.config.extras import version
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
@@ -25,7 +26,6 @@ if "_HMX_COMPLETE" in os.environ:
     completion_init()
 
 TRUST_PANEL = "Trust in code"
-SHELLS = ("bash", "zsh", "fish")
 
 
 class Root(CommandGroup):
@@ -134,7 +134,8 @@ def _print_version(wanted: bool) -> None:
 
 def _install_completion(shell: str | None) -> None:
     if shell:
-        name, path = install(shell=_shell(shell))
+        name, path = install(shell=_shell(shell))  # writes the script of Typer, which completes less
+        path.write_text(SCRIPTS[shell], encoding="utf-8")
         typer.echo(f"{name} completion installed in {path}")
         typer.echo("Completion will take effect once you restart the terminal")
         raise typer.Exit
@@ -142,15 +143,15 @@ def _install_completion(shell: str | None) -> None:
 
 def _show_completion(shell: str | None) -> None:
     if shell:
-        typer.echo(get_completion_script(prog_name="hmx", complete_var="_HMX_COMPLETE", shell=_shell(shell)))
+        typer.echo(SCRIPTS[_shell(shell)], nl=False)
         raise typer.Exit
 
 
 def _shell(name: str) -> str:
-    if name not in SHELLS:
-        near = nearest(name, SHELLS)
+    if name not in SCRIPTS:
+        near = nearest(name, SCRIPTS)
         hint = f"did you mean {near}?" if near else "zsh, for example"
-        raise HmxError(f"cannot complete in {quoted(name) or repr(name)}: expected {', '.join(SHELLS)}", hint)
+        raise HmxError(f"cannot complete in {quoted(name) or repr(name)}: expected {', '.join(SCRIPTS)}", hint)
     return name
 
 
@@ -185,10 +186,10 @@ def root(
         typer.Option(
             "--install-completion",
             metavar="SHELL",
-            help=f"Install Tab completion for {', '.join(SHELLS)}.",
+            help=f"Install Tab completion for {', '.join(SCRIPTS)}.",
             callback=_install_completion,
             is_eager=True,
-            autocompletion=lambda incomplete: list(SHELLS),
+            autocompletion=lambda incomplete: list(SCRIPTS),
         ),
     ] = None,
     show_completion: Annotated[
@@ -199,7 +200,7 @@ def root(
             help="Print the script of Tab completion, to install it yourself.",
             callback=_show_completion,
             is_eager=True,
-            autocompletion=lambda incomplete: list(SHELLS),
+            autocompletion=lambda incomplete: list(SCRIPTS),
         ),
     ] = None,
 ) -> None:

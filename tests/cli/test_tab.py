@@ -212,6 +212,32 @@ def test_script_is_that_of_the_named_shell(hmx, name, line):
     assert shown.exit_code == 0 and line in shown.stdout
 
 
+INSTALLED = {
+    "bash": (".bash_completions/hmx.sh", "hmx.bash", ".bashrc"),
+    "zsh": (".zfunc/_hmx", "_hmx", ".zshrc"),
+    "fish": (".config/fish/completions/hmx.fish", "hmx.fish", None),
+}
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+def test_the_installed_script_is_the_one_in_completions(runs, environ, name):
+    place, source, rc = INSTALLED[name]
+    env = on_path(runs, environ)
+
+    def printed(option: str) -> str:
+        return subprocess.run(["hmx", option, name], env=env, capture_output=True, text=True, check=True).stdout
+
+    for _ in range(2):  # a second time changes nothing
+        assert f"{name} completion installed in {runs / place}" in printed("--install-completion")
+        assert (runs / place).read_text() == (COMPLETIONS / source).read_text()
+        assert rc is None or (runs / rc).read_text().count("bash_completions" if name == "bash" else ".zfunc") == 1
+    assert printed("--show-completion") == (COMPLETIONS / source).read_text()
+    if name == "bash":  # the values behind an equals sign, which Typer's script does not complete
+        keys, seen = "hmx train --set algo.lr_schedule=cos\t", ["algo.lr_schedule=cosine "]
+        typed_there = typed(["bash", "--norc", "-i"], "source ~/.bashrc", keys, seen, cwd=runs, env=env)
+        assert seen[0] in typed_there
+
+
 def test_other_shells_are_refused(hmx):
     refused = hmx("--install-completion", "tcsh")
     assert refused.exit_code == 2 and refused.stderr.startswith(

@@ -1,4 +1,4 @@
-"""Generate completion scripts for bash, zsh and fish; each calls the program as typed, such as `.venv/bin/hmx`."""
+"""Completion scripts for bash, zsh and fish; each calls the program as typed, such as `.venv/bin/hmx`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,4 @@ end
 complete --command hmx --no-files --arguments '(__hmx_completion get-args)' --condition '__hmx_completion is-args'
 """
 
-
-def scripts() -> dict[str, str]:
-    """Return the script of each file name."""
-    return {"hmx.bash": BASH, "_hmx": ZSH, "hmx.fish": FISH}
+SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
