@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import optuna
 
 NAMES: tuple[Sampler, ...] = ("tpe", "cmaes", "gp")
-_NEEDS: dict[str, tuple[str, ...]] = {"cmaes": ("cmaes",), "gp": ("torch", "scipy")}
+_NEEDS: dict[str, str] = {"cmaes": "cmaes", "gp": "torch"}
 _SEED_STEP = 1_000_003  # between the seeds of two trials
 _MAX_SEED = 2**32 - 1
 
@@ -26,7 +26,7 @@ def check_installed(sampler: Sampler) -> None:
 
     if sampler not in NAMES:
         return
-    missing = [name for name in ("optuna", *_NEEDS.get(sampler, ())) if find_spec(name) is None]
+    missing = [name for name in ("optuna", _NEEDS.get(sampler, "optuna")) if find_spec(name) is None]
     if missing:
         command = install("study") + (" torch" if sampler == "gp" else "")
         raise HmxError(f"the sampler {sampler} needs a package that is not installed: {missing[0]}", command)
