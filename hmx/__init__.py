@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hmx.api.agent import TrainedAgent, check_env, load_agent, make_env
     from hmx.api.chart import Chart, plot
     from hmx.api.configs import load_config, load_metrics
+    from hmx.api.gates import adopt_attempt, gate, gate_status, new_gate, verify_gate
     from hmx.api.runs import compare, evaluate, fork, resume, show, train
     from hmx.api.studies import (
         best_config,
@@ -47,16 +48,20 @@ __all__ = [
     "Quantity",
     "Timestep",
     "TrainState",
+    "adopt_attempt",
     "best_config",
     "check_env",
     "compare",
     "evaluate",
     "extend_study",
     "fork",
+    "gate",
+    "gate_status",
     "load_agent",
     "load_config",
     "load_metrics",
     "make_env",
+    "new_gate",
     "new_study",
     "plot",
     "read_study",
@@ -66,6 +71,7 @@ __all__ = [
     "study_report",
     "study_status",
     "train",
+    "verify_gate",
     "verify_study",
 ]
 
@@ -84,13 +90,13 @@ def __getattr__(name: str) -> object:
     if not hasattr(configs, name):  # all other names need JAX
         from hmx import types as timesteps
         from hmx.algos import types
-        from hmx.api import agent, chart, runs, studies
+        from hmx.api import agent, chart, gates, runs, studies
         from hmx.envs import protocol
         from hmx.nets import build
 
         home = next(
             module
-            for module in (runs, studies, chart, agent, types, protocol, build, timesteps)
+            for module in (runs, studies, gates, chart, agent, types, protocol, build, timesteps)
             if hasattr(module, name)
         )
     value = globals()[name] = getattr(home, name)

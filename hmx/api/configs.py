@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hmx.config.schema import Config
@@ -22,6 +23,7 @@ __all__ = ["Config", "load_config", "load_metrics", "resolve"]
 Settings = Config | Mapping[str, object]
 """A configuration, or the values that differ from the defaults, by dotted key."""
 
+NO_VALUES: Mapping[str, object] = MappingProxyType({})
 _COUNTERS = ("update", "env_steps", "seed")
 
 

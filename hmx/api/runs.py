@@ -12,6 +12,9 @@ from rich.console import Console
 from hmx.api.configs import Settings, resolve
 from hmx.console.panel import ConsoleSink
 from hmx.console.progress import ProgressLog
+from hmx.gates import report as gates
+from hmx.gates.report import AttemptFacts, GateStatus
+from hmx.gates.verify import GateVerification
 from hmx.jobs import fork as forking
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
@@ -153,7 +156,10 @@ def show(
     | CheckEnvFindings
     | StudyFindings
     | StudyStatus
-    | StudyVerification,
+    | StudyVerification
+    | AttemptFacts
+    | GateStatus
+    | GateVerification,
 ) -> None:
     """Print a result as the command line does."""
     if isinstance(result, TrainResult):
@@ -168,6 +174,12 @@ def show(
         document = study_summaries.status(result)
     elif isinstance(result, StudyVerification):
         document = study_summaries.verification(result)
+    elif isinstance(result, AttemptFacts):
+        document = gates.verdict(result)
+    elif isinstance(result, GateStatus):
+        document = gates.status(result)
+    elif isinstance(result, GateVerification):
+        document = gates.verification(result)
     else:
         document = comparisons.document(result)
     width = None if _in_terminal() else 100

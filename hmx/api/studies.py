@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
-from hmx.api.configs import Settings, resolve
+from hmx.api.configs import NO_VALUES, Settings, resolve
 from hmx.config.fields import fields_of
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -38,8 +37,6 @@ __all__ = [
     "verify_study",
 ]
 
-NO_OPTIONS: Mapping[str, object] = MappingProxyType({})
-
 
 def new_study(
     study: str | Path,
@@ -47,7 +44,7 @@ def new_study(
     settings: Settings | None = None,
     *,
     preset: str | None = None,
-    search: Mapping[str, object] = NO_OPTIONS,
+    search: Mapping[str, object] = NO_VALUES,
 ) -> Study:
     """Make a study: a folder in which any number of workers train the trials.
 

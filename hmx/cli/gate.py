@@ -17,10 +17,10 @@ from hmx.cli.options import ConfigFile, Json, Preset, Quiet, Sets, Typed, argume
 from hmx.cli.output import Outputs, write_outputs, write_result
 from hmx.config.option import CONFIG_PANEL
 from hmx.errors import ExitCode
-from hmx.gate.request import PANEL, GateRequest
+from hmx.gates.request import PANEL, GateRequest
 
 if TYPE_CHECKING:
-    from hmx.gate.records import Pair
+    from hmx.gates.records import Pair
     from hmx.runs.sinks import Sink
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
@@ -55,9 +55,9 @@ def new(
 
     Example: hmx gate new mine --metric score -- python train.py --seed {seed} --out {file}
     """
-    from hmx.gate.campaign import new_gate
-    from hmx.gate.records import gate_place
-    from hmx.gate.report import gate_status, status
+    from hmx.gates.campaign import new_gate
+    from hmx.gates.records import gate_place
+    from hmx.gates.report import gate_status, status
     from hmx.registry.load import load
 
     loaded = None
@@ -101,10 +101,10 @@ def try_(
     from rich.console import Console
 
     from hmx.console.panel import ConsoleSink
-    from hmx.gate.campaign import Change, try_change
-    from hmx.gate.records import find_gate
-    from hmx.gate.report import attempt_facts, gate_status, verdict
-    from hmx.gate.worker import Stopped
+    from hmx.gates.campaign import Change, try_change
+    from hmx.gates.records import find_gate
+    from hmx.gates.report import attempt_facts, gate_status, verdict
+    from hmx.gates.worker import Stopped
     from hmx.records.plain import plain_object
 
     found = find_gate(gate)
@@ -130,7 +130,7 @@ def try_(
     if json:
         print_json({"schema": status.schema_number, **plain_object(facts), "next": plain_object(status.next)})
     else:
-        write_result({}, verdict(facts, status), json=False)
+        write_result({}, verdict(facts, status.next), json=False)
     if facts.verdict != "keep":
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
 
@@ -141,8 +141,8 @@ def status(gate: GateArgument, json: Json = False) -> None:
 
     Example: hmx gate status faster
     """
-    from hmx.gate import report as reports
-    from hmx.gate.records import find_gate
+    from hmx.gates import report as reports
+    from hmx.gates.records import find_gate
 
     found = reports.gate_status(find_gate(gate))
     write_result(found.to_json(), reports.status(found), json)
@@ -157,8 +157,8 @@ def report(gate: GateArgument, outputs: Outputs) -> None:
     """
     outputs.check()
 
-    from hmx.gate import report as reports
-    from hmx.gate.records import find_gate
+    from hmx.gates import report as reports
+    from hmx.gates.records import find_gate
 
     known = find_gate(gate)
     found = reports.gate_status(known)
@@ -175,8 +175,8 @@ def adopt(
 
     Example: hmx gate adopt faster 7
     """
-    from hmx.gate import records
-    from hmx.gate import report as reports
+    from hmx.gates import records
+    from hmx.gates import report as reports
 
     found = reports.gate_status(records.adopt(records.find_gate(gate), attempt))
     write_result(found.to_json(), reports.status(found), json)
@@ -188,9 +188,9 @@ def verify(gate: GateArgument, json: Json = False) -> None:
 
     Example: hmx gate verify faster
     """
-    from hmx.gate.records import find_gate
-    from hmx.gate.report import verification
-    from hmx.gate.verify import verify_gate
+    from hmx.gates.records import find_gate
+    from hmx.gates.report import verification
+    from hmx.gates.verify import verify_gate
 
     found = verify_gate(find_gate(gate))
     write_result(found.to_json(), verification(found), json)

@@ -19,8 +19,8 @@ from hmx.config.fields import replace
 from hmx.config.files import read_plain, words
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, nearest, one_line
-from hmx.gate.programs import check_files, command_of, copied, load_changed
-from hmx.gate.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, VERDICT, Attempt, Gate, Outcome, Pair, Verdict
+from hmx.gates.programs import check_files, command_of, copied, load_changed
+from hmx.gates.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, VERDICT, Attempt, Gate, Outcome, Pair, Verdict
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import check_run
 from hmx.records import checkpoints
@@ -50,7 +50,7 @@ class Score:
     value: float
 
 
-class Stopped(Exception):
+class Stopped(KeyboardInterrupt):
     """A signal has stopped a run after a checkpoint."""
 
     def __init__(self, signum: int) -> None:

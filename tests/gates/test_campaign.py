@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from hmx.errors import HmxError
-from hmx.gate.campaign import Change, try_change
-from hmx.gate.records import Attempt, Gate, adopt, find_gate, read_gate
-from hmx.gate.report import gate_status
-from hmx.gate.verify import verify_gate
-from hmx.gate.worker import Judge, read_result
+from hmx.gates.campaign import Change, try_change
+from hmx.gates.records import Attempt, Gate, adopt, find_gate, read_gate
+from hmx.gates.report import gate_status
+from hmx.gates.verify import verify_gate
+from hmx.gates.worker import Judge, read_result
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 from hmx.stats.evidence import e_value
@@ -167,7 +167,7 @@ def test_verify_finds_a_changed_record(gate: Gate, attempt: Try, change: str) ->
         file = kept.run(1).folder / "score.json"
         text = file.read_text()
         file.unlink()
-        from hmx.gate.worker import Score
+        from hmx.gates.worker import Score
 
         assert "value" in text and write_once(file, Score(99.0))
     elif change == "level":

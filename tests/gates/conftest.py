@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hmx.gate.campaign import Change, new_gate, try_change
-from hmx.gate.records import Attempt, Gate
-from hmx.gate.request import GateRequest
+from hmx.gates.campaign import Change, new_gate, try_change
+from hmx.gates.records import Attempt, Gate
+from hmx.gates.request import GateRequest
 
 TRAINER = """
 import json, random, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hmx.config.option import opt, same
-from hmx.gate.records import GateSettings
+from hmx.gates.records import GateSettings
 
 PANEL = "Gate"
 

@@ -15,9 +15,9 @@ from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, one_line
-from hmx.gate import programs
-from hmx.gate.programs import Files, load_changed, lowered_digest
-from hmx.gate.records import (
+from hmx.gates import programs
+from hmx.gates.programs import Files, load_changed, lowered_digest
+from hmx.gates.records import (
     ATTEMPT,
     CONFIG,
     MEANING,
@@ -34,8 +34,8 @@ from hmx.gate.records import (
     check_new,
     read_gate,
 )
-from hmx.gate.request import GateRequest
-from hmx.gate.worker import Judge, Tell, differences, verdict_of
+from hmx.gates.request import GateRequest
+from hmx.gates.worker import Judge, Tell, differences, verdict_of
 from hmx.records import atomic
 from hmx.records.atomic import writing
 from hmx.records.lock import RunInUse, RunLock
@@ -50,7 +50,7 @@ from hmx.study.records import Objective, write_once
 from hmx.study.request import SearchRequest
 from hmx.study.worker import no_sinks
 
-_DIGEST = "from hmx.registry.load import load; from hmx.gate.programs import lowered_digest"
+_DIGEST = "from hmx.registry.load import load; from hmx.gates.programs import lowered_digest"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +260,7 @@ def _other_digest(attempt: Attempt) -> str:
 
 def _end(gate: Gate, attempt: Attempt) -> None:
     """End an attempt as undecided, with the pairs that are complete."""
-    from hmx.gate.verify import recorded_pairs
+    from hmx.gates.verify import recorded_pairs
 
     pairs = recorded_pairs(gate, attempt)
     verdict = verdict_of(attempt, pairs, "undecided", f"abandoned after {len(pairs)} pairs", differences(gate, pairs))

@@ -23,7 +23,7 @@ from hmx.config.files import read_plain, sha256_of, words
 from hmx.config.references import FUNCTION, is_reference, parse
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.gate.records import CODE, CONFIG, RESULT, SOURCE, Attempt, Gate, Program
+from hmx.gates.records import CODE, CONFIG, RESULT, SOURCE, Attempt, Gate, Program
 from hmx.records import meta
 from hmx.records.atomic import writing
 from hmx.registry.load import Loaded, bind, load

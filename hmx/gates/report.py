@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmx.errors import counted
-from hmx.gate.records import MEANING, Attempt, Gate, GateSettings
-from hmx.gate.verify import GateVerification
-from hmx.gate.worker import differences
+from hmx.gates.records import MEANING, Attempt, Gate, GateSettings
+from hmx.gates.verify import GateVerification
+from hmx.gates.worker import differences
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.render.blocks import (
     Axis,
@@ -159,14 +159,18 @@ def _ledger(found: GateStatus) -> Iterator[Block]:
     yield from next_step(found.next)
 
 
-def verdict(found: AttemptFacts, status: GateStatus) -> Document:
-    """Build the verdict of an attempt as a document."""
+def verdict(found: AttemptFacts, *steps: Advice) -> Document:
+    """Build the verdict of an attempt as a document, with what to do next."""
     rows = [("change", found.change)]
     if found.pairs:
         needed = f"; {number(found.needed, 3)} keeps the change" if found.needed else ""
         rows += [("median difference", signed_estimate(found.difference))]
         rows += [("e-value", f"{number(found.e_value, 3)}{needed}")]
-    blocks = (Paragraph(f"{found.verdict}: {found.reason}.", "strong"), facts(tuple(rows)), *next_step(status.next))
+    blocks = (
+        Paragraph(f"{found.verdict}: {found.reason}.", "strong"),
+        facts(tuple(rows)),
+        *(next_step(*steps) if steps else ()),
+    )
     return Document(f"Attempt {found.attempt}", blocks)
 
 

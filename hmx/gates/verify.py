@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hmx.errors import HmxError
-from hmx.gate.records import Attempt, Gate, Pair, read_gate
-from hmx.gate.worker import decide, differences, values, verdict_of
+from hmx.gates.records import Attempt, Gate, Pair, read_gate
+from hmx.gates.worker import decide, differences, values, verdict_of
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.records.verify import Damage, verify
 from hmx.study.verify import Difference

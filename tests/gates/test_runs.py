@@ -10,11 +10,11 @@ import pytest
 
 import hmx.errors
 from hmx.errors import HmxError
-from hmx.gate.campaign import Change, new_gate, try_change
-from hmx.gate.records import Attempt, Gate, find_gate
-from hmx.gate.request import GateRequest
-from hmx.gate.verify import verify_gate
-from hmx.gate.worker import Judge
+from hmx.gates.campaign import Change, new_gate, try_change
+from hmx.gates.records import Attempt, Gate, find_gate
+from hmx.gates.request import GateRequest
+from hmx.gates.verify import verify_gate
+from hmx.gates.worker import Judge
 from hmx.registry.load import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a2c.py"
