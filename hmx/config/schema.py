@@ -111,6 +111,10 @@ class RunConfig:
         1000, "episodes of the final evaluation; 0 to skip it", "episodes", ge=0, le=10_000_000,
         flag="--eval-episodes", panel=RUN_PANEL,
     )  # fmt: skip
+    evaluations: int = opt(
+        10, "small evaluations at equal distances while the run trains, the first one before it; 0 for none, as with "
+        "run.eval_episodes = 0 and for simulators in worker processes", "evaluations", ge=0, le=1000,
+    )  # fmt: skip
     grad_report_every: int = opt(
         0, "updates between two gradient reports, each measured before its update; 0 for none", "updates", ge=0,
         flag="--grad-report-every", panel=RUN_PANEL,

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from hmx.algos.evaluate import (
+    TO_THE_END,
     Chunks,
     Episodes,
     EvalPolicy,
@@ -189,9 +190,12 @@ class PlayPolicy(Protocol):
     """A function that plays the episodes of a policy."""
 
     def __call__(
-        self, state: TrainState | None, name: str, seed: int, progress: Progress = no_progress
+        self, state: TrainState | None, name: str, seed: int, progress: Progress = no_progress, most: int = TO_THE_END
     ) -> list[PolicyStats]:
-        """Return a row per trained agent, or one row for a policy without an agent."""
+        """Return a row per trained agent, or one row for a policy without an agent.
+
+        After `most` steps in each environment, episodes that have not ended are abandoned.
+        """
 
 
 def make_player(
@@ -199,6 +203,7 @@ def make_player(
     episodes: int,
     search: int | None = None,
     weights: RewardWeights | None = None,
+    names: tuple[str, ...] = POLICIES,
 ) -> PlayPolicy:
     """Return the player of the policies of a session.
 
@@ -207,6 +212,7 @@ def make_player(
         episodes: per policy.
         search: simulations of the policy `search`; None leaves it out.
         weights: reward weights that returns count; None for those of `counted_weights`.
+        names: the policies that are needed.
 
     Raises:
         HmxError: a search that is not possible in this environment.
@@ -214,14 +220,14 @@ def make_player(
     if search is not None:
         check_search(session.env.spec, search)
         session = session._replace(env=playable(session.env, "a search"))
-    choices = _choices(session, search)
+    choices = {name: policy for name, policy in _choices(session, search).items() if name in names}
     shared = {} if session.shared is None else session.shared.players
     cfg = session.cfg
     weights = weights or counted_weights(cfg.env, cfg.reward)
-    key = (episodes, search, weights)
+    key = (episodes, search, weights, tuple(choices))
     if key not in shared:
         env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
-        programs = None if session.lowered is None else session.lowered.part(search, weights)
+        programs = None if session.lowered is None else session.lowered.part(search, weights, *choices)
         shared[key] = _chunks(env, cfg.env, choices, episodes, programs)
     return _make_player(cfg, shared[key], list(choices), episodes, search)
 
@@ -268,7 +274,9 @@ def _make_player(
     """Return the player of a program; `names` are those of its policies, in order."""
     num_seeds, compiled = cfg.run.num_seeds, False
 
-    def play(state: TrainState | None, name: str, seed: int, progress: Progress = no_progress) -> list[PolicyStats]:
+    def play(
+        state: TrainState | None, name: str, seed: int, progress: Progress = no_progress, most: int = TO_THE_END
+    ) -> list[PolicyStats]:
         nonlocal compiled
         rows = []
         alone = name == RANDOM
@@ -282,7 +290,7 @@ def _make_player(
             report = partial(progress, f"playing {name}{f', seed {i + 1} of {agents}' if agents > 1 else ''}")
             # The same key for every policy, so that all start from the same positions.
             with open_chunks(seed) as chunks:
-                played = _play(chunks, agent, eval_keys(seed, 1), episodes, report, timer)
+                played = _play(chunks, agent, eval_keys(seed, 1), (episodes, most), report, timer)
             rows.append(summarise(name, None if alone else cfg.run.seed + i, played))
         return rows
 
@@ -293,12 +301,15 @@ def _play(
     chunks: Chunks,
     agent: Any,
     key: Key,
-    total: int,
+    sizes: tuple[int, int],
     report: Callable[[int, int, float], None],
     timer: CompileTimer | None,
 ) -> Episodes:
-    """Play in chunks of about half a second, and report after each; `timer` ends with the compilation."""
-    play, k_steps = interruptible(partial(chunks.start, key))
+    """Play in chunks of about half a second, and report after each; `timer` ends with the compilation.
+
+    `sizes` are the episodes, and the steps in each environment after which those that have not ended are abandoned.
+    """
+    (total, left), (play, k_steps) = sizes, interruptible(partial(chunks.start, key))
     size, begun, first = 1, 0.0, 0.0
 
     def advance() -> tuple[Play, tuple[Array, Array, Array]]:
@@ -314,10 +325,11 @@ def _play(
             if timer is not None:
                 timer.done()
         report(int(ended), total, (float(steps) - first) / (now - begun) if now > begun else 0.0)
-        if not unfinished:
+        left -= size
+        if not unfinished or left <= 0:
             found: Episodes = jax.device_get(play.episodes)
             return found
-        size *= 2 if size == 1 or now - start < _CHUNK / 2 else 1
+        size = min(size * (2 if size == 1 or now - start < _CHUNK / 2 else 1), left)
 
 
 def summarise(policy: str, seed: int | None, played: Episodes) -> PolicyStats:

@@ -33,15 +33,15 @@ def request_of(run: RunConfig) -> ProbeRequest:
     )
 
 
-def make_reports(session: Session) -> Reports | None:
-    """Build the gradient reports of a run; None if its configuration has none.
+def make_reports(session: Session) -> tuple[Reports, ...]:
+    """Build the gradient reports of a run; nothing if its configuration has none.
 
     All reports of a run, and all its agents, use the start states that `hmx grad-report` with the run's seed uses. The
     keys come from a separate stream, so nothing else in the run changes.
     """
     cfg = session.cfg
     if not cfg.run.grad_report_every:
-        return None
+        return ()
     reporter = make_reporter(cfg, playable(session.env, "run.grad_report_every"), request_of(cfg.run))
 
     def measure(state: TrainState, update: int) -> list[Record]:
@@ -56,7 +56,8 @@ def make_reports(session: Session) -> Reports | None:
             found.append({**metrics(report), "train/grad_report_seconds": time.perf_counter() - start})
         return found
 
-    return Reports(cfg.run.grad_report_every, measure)
+    every = cfg.run.grad_report_every
+    return (Reports(range(every, session.sizes.num_updates + 1, every), measure),)
 
 
 def metrics(report: GradReport) -> Record:

@@ -16,6 +16,7 @@ from hmx.config.problem import line
 from hmx.config.schema import Config, RunConfig
 from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
+from hmx.jobs.eval_training import make_evaluations
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import AS_ROWS, RANDOM, PolicyStats, write_evaluation
 from hmx.jobs.grad_training import make_reports
@@ -322,7 +323,8 @@ def _train(
     with naming_shortages("making the first state"):
         begun = interruptible(start)
     begun = training.begin(begun, episodes)
-    done = training.run(begun, first, make_reports(session), until)
+    reports = (*make_evaluations(session, training.guard, sink_group.warn), *make_reports(session))
+    done = training.run(begun, first, reports, until)
     training.end_workers()
     return done
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from hmx.config import codec
 from hmx.config.coerce import show
 from hmx.errors import HmxError
+from hmx.jobs.eval_training import make_evaluations
 from hmx.jobs.grad_training import make_reports
 from hmx.records.paths import RunPaths
 from hmx.runs import devices
@@ -63,6 +64,7 @@ def run_worker(group: Group) -> tuple[Training, LoopResult, int]:
     mesh = devices.make_mesh(cfg.run.devices, cfg.env.num_envs)
     session = open_session(cfg)._replace(mesh=mesh)
     with Training(session, paths, WORKER, SinkGroup([]), group) as training:
-        done = training.run(None, first, make_reports(session))
+        reports = (*make_evaluations(session, training.guard), *make_reports(session))
+        done = training.run(None, first, reports)
         group.wait_for_end()
     return training, done, first

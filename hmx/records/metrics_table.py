@@ -11,6 +11,10 @@ Direction = Literal["up", "down", "none"]
 Reduce = Literal["mean", "max", "sum", "last"]
 
 
+EVALUATED, EVALUATED_LOW, EVALUATED_HIGH = "eval/return", "eval/return_low", "eval/return_high"
+UNTRAINED = "eval/random_return"
+
+
 class MetricInfo(NamedTuple):
     """One metric; `direction` is the better one, and `reduce` combines several updates."""
 
@@ -31,6 +35,9 @@ GROUPS: dict[str, str] = {
     "where no episode ended. Means over episodes are also absent until every environment has ended its first episode. "
     "The first mean covers exactly these first episodes. Without this rule the first means would cover the short "
     "episodes only, which end first.",
+    "eval": "Small evaluations while the run trains (`run.evaluations`), in the record of the update after each: "
+    "whole episodes of the agent as it is then, from the start of the game, and of random play. Every episode that "
+    "starts counts, so no mean favours short or long ones. All evaluations of a run start from the same positions.",
     "reward": "The weighted reward terms, each the mean over all steps and environments of the rollout; they sum to "
     "`train/mean_reward`. Other environments report their own terms.",
     "actions": "The kinds of actions taken, as shares of all; they sum to 1.",
@@ -58,6 +65,12 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/mean_reward", "reward per step", "up", "mean", "reward per step, over all environments"),
     ("train/mean_episode_return", "reward", "up", "mean", "undiscounted return of the episodes that ended"),
     ("train/mean_episode_length", "steps", "none", "mean", "length of the episodes that ended"),
+    (EVALUATED, "reward", "up", "mean", "mean undiscounted return of the agent before this update"),
+    (EVALUATED_LOW, "reward", "up", "mean", "lower end of its 95 % interval (bootstrap over episodes)"),
+    (EVALUATED_HIGH, "reward", "up", "mean", "upper end of its 95 % interval"),
+    (UNTRAINED, "reward", "none", "mean", "mean undiscounted return of random play"),
+    ("eval/length", "steps", "none", "mean", "mean length of the agent's episodes"),
+    ("eval/episodes", "episodes", "none", "last", "episodes of each of the two"),
     ("train/num_episodes", "episodes", "none", "sum", "episodes that ended"),
     ("train/truncated_frac", "share", "none", "mean", "share of steps at which an episode was truncated"),
     ("train/policy_loss", "", "none", "mean",

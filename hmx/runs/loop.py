@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -54,13 +54,16 @@ class LoopResult(NamedTuple):
 
 
 class Reports(NamedTuple):
-    """Gradient reports of a run, before every update whose number (from 1) is a multiple of `every`.
+    """Measurements of one kind between the updates of a run.
 
-    `measure(state, update)` reads the state before that update, and returns metrics per seed.
+    `measure(state, update)` reads the state before that update, and returns metrics per seed for its records.
     """
 
-    every: int
+    updates: Container[int]  # numbers, from 1, of the updates that follow a measurement
     measure: Callable[[TrainState, int], list[Record]]
+    name: str = "a gradient report"
+    phase: str = "measuring"
+    what: str = "the gradient"
 
 
 class NonFiniteUpdate(NamedTuple):
@@ -174,7 +177,7 @@ class Loop:
     steps_per_update: int
     checkpoint_every: int
     skips: bool = False
-    reports: Reports | None = None
+    reports: tuple[Reports, ...] = ()
     group: Group = ALONE
     clock: RunClock = dataclasses.field(default_factory=RunClock)
     cpu_seconds: Callable[[], float] = time.process_time
@@ -254,24 +257,23 @@ class Loop:
         return self._saved < 0 and bool(self.group.all_reduce_max(seconds >= FIRST_CHECKPOINT))
 
     def _until_report(self, done: int, end: int) -> int:
-        """Return the update, at most `end`, before the second next report."""
-        if self.reports is None:
-            return end
-        every = self.reports.every
-        return min(end, ((done + 1) // every + 1) * every - 1)
+        """Return the update, at most `end`, after which the next measurement follows."""
+        due = (u for u in range(done + 1, end) if any(u + 1 in reports.updates for reports in self.reports))
+        return next(due, end)
 
     def _measure(self, state: TrainState, update: int) -> list[Record]:
-        """Return the report on the next update, per seed; a failure costs the report, not the run."""
-        if self.reports is None or update % self.reports.every:
-            return []
-        measure, found = self.reports.measure, []
-        self.sink_group.phase("measuring")
-        try:
-            with naming_shortages("measuring the gradient"):
-                found = interruptible(lambda: measure(state, update))
-        except Exception as error:
-            self.sink_group.warn(f"a gradient report is missing: {one_line(error)}")
-        self.sink_group.phase("training")
+        """Return what is measured before the next update, per seed; a failure costs the values, not the run."""
+        found: list[Record] = []
+        for _, measure, name, phase, what in (reports for reports in self.reports if update in reports.updates):
+            self.sink_group.phase(phase)
+            try:
+                with naming_shortages(f"{phase} {what}"):
+                    more = interruptible(partial(measure, state, update))
+                found = [a | b for a, b in zip(found, more, strict=True)] if found else more
+            except Exception as error:
+                if self.guard.requested is None:
+                    self.sink_group.warn(f"{name} is missing: {one_line(error)}")
+            self.sink_group.phase("training")
         return found
 
     def _call(self, state: TrainState, done: int, n: int) -> tuple[TrainState, Values, int]:

@@ -21,7 +21,7 @@ MOST = 8  # configurations whose programs are kept
 
 OF_THE_HOST = (
     "run.name", "run.root", "run.seed", "run.checkpoint_every", "run.keep", "run.keep_best", "run.keep_middle_mb",
-    "run.eval_episodes", "run.wandb", "run.wandb_project", "run.tensorboard", "run.init_from",
+    "run.eval_episodes", "run.evaluations", "run.wandb", "run.wandb_project", "run.tensorboard", "run.init_from",
 )  # fmt: skip
 _OF_SCHEDULES = ("run.total_steps", "algo.lr_warmup", "algo.schedule_rate")
 
@@ -33,8 +33,8 @@ class SharedPrograms:
         self.parts: tuple[Env, Algorithm, TrainState, LoweredPrograms | None] | None = None  # of its session
         self.init: jax.stages.Compiled | None = None
         self.chunk: Chunk | None = None
-        # by episodes, simulations of a decision, and weights of the rewards that returns count
-        self.players: dict[tuple[int, int | None, RewardWeights], OpenChunks] = {}
+        # by episodes, simulations of a decision, weights of the rewards that returns count, and names of policies
+        self.players: dict[tuple[int, int | None, RewardWeights, tuple[str, ...]], OpenChunks] = {}
 
 
 class Programs:

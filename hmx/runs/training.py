@@ -149,7 +149,7 @@ class Training:
             host.close()
 
     def run(
-        self, state: TrainState | None, first: int, reports: Reports | None = None, until: int | None = None
+        self, state: TrainState | None, first: int, reports: Sequence[Reports] = (), until: int | None = None
     ) -> LoopResult:
         """Run the updates from `first` to the end or to `until`, with checkpoints as configured.
 
@@ -173,7 +173,7 @@ class Training:
             steps_per_update=sizes.batch_size,
             checkpoint_every=run.checkpoint_every * (1 if self._host is None else sizes.updates_per_chunk),
             skips=run.on_nonfinite == "skip",
-            reports=reports and reports._replace(measure=partial(self._measure, reports.measure)),
+            reports=tuple(each._replace(measure=partial(self._measure, each.measure)) for each in reports),
             group=group,
             clock=clock,
             cpu_seconds=self.cpu_seconds,

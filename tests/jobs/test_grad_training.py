@@ -196,8 +196,7 @@ def test_error_in_a_report_loses_only_the_report(
 def test_second_report_compiles_nothing(make_config: Any, caplog: pytest.LogCaptureFixture) -> None:
     """For another state, whose episodes are of other lengths."""
     session = open_session(make_config(4, run__grad_report_every=1, run__grad_report_groups=4))
-    reports = make_reports(session)
-    assert reports is not None
+    (reports,) = make_reports(session)
     state = jax.jit(session.algorithm.init)(jax.random.key(0))
     right = {**state.params["policy_head"], "bias": np.float32([0.0, 0.5])}
     bolder = state._replace(params={**state.params, "policy_head": right})
@@ -215,7 +214,7 @@ def test_resume_can_enable_reports(make_config: Any) -> None:
     run = Run(Loaded(cfg), Path("r"), None)
     on = changed(run, {"run.grad_report_every": "50"}).config
     assert on == fields.replace(cfg, {"run.grad_report_every": 50})
-    assert make_reports(open_session(cfg)) is None
+    assert make_reports(open_session(cfg)) == ()
     for key, value in (("run.grad_report_every", "-1"), ("run.grad_report_groups", "3")):
         with pytest.raises(HmxError, match=key):
             open_task(changed(run, {key: value}))

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 
 def test_run_ends_with_its_table(make_config: MakeConfig, watcher: Any, lines: Any) -> None:
     sink = watcher()
-    cfg = make_config(5, run__eval_episodes=20, run__checkpoint_every=1, run__keep=2)
+    cfg = make_config(5, run__eval_episodes=20, run__evaluations=0, run__checkpoint_every=1, run__keep=2)
     result = train(cfg, sinks=[sink], command_line=["hmx", "train"])
 
     assert (result.state, result.signum, result.updates, result.total_updates) == ("finished", None, 5, 5)
@@ -87,7 +87,7 @@ def test_unnamed_runs_are_numbered(make_config: MakeConfig) -> None:
 
 def test_run_stopped_by_a_signal_can_be_resumed(make_config: MakeConfig, watcher: Any) -> None:
     sink = watcher(stop_at=3)
-    result = train(make_config(9, run__eval_episodes=10), sinks=[sink])
+    result = train(make_config(9, run__eval_episodes=10, run__evaluations=0), sinks=[sink])
     assert (result.state, result.signum, result.updates) == ("interrupted", signal.SIGTERM, 4)
     assert result.evaluation == ()
     assert [p.name for p in records.complete(result.run / "checkpoints")] == ["4"]

@@ -92,7 +92,7 @@ def drive(
     disk: Disk | None = None,
     hypers: Any = None,
     skips: bool = False,
-    reports: Reports | None = None,
+    reports: tuple[Reports, ...] = (),
 ) -> tuple[LoopResult, Disk]:
     disk = disk or Disk()
     state = init_state(learner, 7, chunk.num_seeds) if state is None else state

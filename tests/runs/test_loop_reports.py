@@ -20,7 +20,7 @@ class Measuring:
 
     def __init__(self, every: int, meet: Callable[[int], None] = lambda update: None) -> None:
         self.seen: list[tuple[int, list[np.ndarray[Any, Any]]]] = []
-        self.meet, self.reports = meet, Reports(every, self.measure)
+        self.meet, self.reports = meet, (Reports(range(every, 100, every), self.measure),)
 
     def measure(self, state: Any, update: int) -> list[dict[str, float]]:
         self.seen.append((update, bits(state)))
