@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -19,6 +20,7 @@ from rich.text import Text
 
 from hmx.play.keys import Echo
 from hmx.records.jsonl import encode
+from hmx.records.metrics_table import EVALUATED, UNTRAINED
 from hmx.render.quantities import clock, short, sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
@@ -43,7 +45,9 @@ NOTES = {
 
 
 class RecentReturn:
-    """The mean return of a run while it trains, over the updates that its longest first game took.
+    """The mean return of a run while it trains: evaluations if there are any, and means of training games.
+
+    The latter are over the updates that the longest first game took.
 
     All environments start together, so short and long games end at different times at first: single updates swing where
     length and return go together. With a fixed policy each game begins like the one before, so over a long
@@ -53,12 +57,20 @@ class RecentReturn:
 
     def __init__(self) -> None:
         self.means: list[float] = []
+        self.evaluated: dict[float, float] = {}  # update that an evaluation precedes -> mean return over agents
+        self.untrained = math.nan  # mean return of random play
+        self._agents = 0  # in the newest evaluation
         self._recent: deque[tuple[float, float]] = deque()  # sum of the returns and episodes, per update
         self._waited = 0  # updates until the first return, that one included
         self._update = -1.0
 
     def record(self, record: Record) -> None:
         """Add the update of one agent."""
+        self.untrained = record.get(UNTRAINED, self.untrained)
+        if EVALUATED in record:
+            self._agents = self._agents + 1 if record["update"] in self.evaluated else 1
+            before = self.evaluated.get(record["update"], 0.0)
+            self.evaluated[record["update"]] = before + (record[EVALUATED] - before) / self._agents
         if record["update"] != self._update:
             self._update = record["update"]
             self._waited += not self.means
@@ -72,6 +84,13 @@ class RecentReturn:
             self._recent[-1] = total + value * count, counted + count
             mean = sum(total for total, _ in self._recent) / sum(counted for _, counted in self._recent)
             self.means[len(self.means) - others :] = [mean]
+
+    @property
+    def newest_evaluation(self) -> str:
+        """The newest evaluation as text; empty without any."""
+        shown = [f"return {list(self.evaluated.values())[-1]:+.2f}"] if self.evaluated else []
+        shown += [] if math.isnan(self.untrained) else [f"random play {self.untrained:+.2f}"]
+        return ", ".join(shown)
 
     @property
     def newest(self) -> str:
@@ -162,6 +181,9 @@ class ConsoleSink(Sink):
         rows.add_row(self._bar(max(info.total_steps, 1), width - 4))
         rows.add_row(self._times(info))
         if latest := self._latest:
+            if text := self._returns.newest_evaluation:
+                levels = [self._returns.untrained, *self._returns.evaluated.values()]
+                rows.add_row(_with_line(f"evaluated: {text}", levels, width - 4, options.ascii_only))
             rows.add_row(self._curve(width - 4, options.ascii_only))
             figures = [(label, form.format(latest[name])) for label, name, form in _FIGURES if name in latest]
             rows.add_row("  ".join(f"{label} {figure}" for label, figure in figures))
@@ -197,7 +219,13 @@ class ConsoleSink(Sink):
         means, newest = self._returns.means, self._returns.newest
         if not means:
             return Text(newest, "dim", overflow="ellipsis", no_wrap=True)
-        return Text.assemble((newest, "bold"), "  ", (sparkline(means, width - len(newest) - 2, ascii_only), "green"))
+        return _with_line(newest, means, width, ascii_only)
+
+
+def _with_line(text: str, values: Sequence[float], width: int, ascii_only: bool) -> Text:
+    """Return a text, and values as a line after it."""
+    line = sparkline(values, width - len(text) - 2, ascii_only)
+    return Text.assemble((text, "bold"), "  ", (line, "green"), overflow="ellipsis", no_wrap=True)
 
 
 class JsonSink(Sink):

@@ -98,6 +98,7 @@ class ProgressLog(Sink):
         self._first = self._steps = 0
         self._values: defaultdict[str, list[float]] = defaultdict(list)
         self._returns = RecentReturn()
+        self._evaluated = 0  # evaluations that it showed
         self._explained = False  # whether it said why there is no return
         self._reminder = Reminder(self._line)
 
@@ -113,7 +114,7 @@ class ProgressLog(Sink):
         self._line(f"{counted(left, 'update')} of {counted(info.steps_per_update, 'step')}{seeds}")
 
     def phase(self, name: str) -> None:
-        """Report when compiling starts and ends, and when an evaluation starts."""
+        """Report when compiling starts and ends, and when the first or the last evaluation starts."""
         if name == self._phase:
             return
         seconds = self._now() - self._since
@@ -122,7 +123,8 @@ class ProgressLog(Sink):
         elif self._phase in _TRAINING:
             self._trained += seconds
         self._reminder.end()
-        if name not in _TRAINING:
+        between = name == "evaluating" and self._first < self._steps < (self._info.total_steps if self._info else 0)
+        if name not in _TRAINING and not between:
             self._reminder.begin(name)
             known = self._info.compile_time if self._info is not None else ""
             notes = {"compiling": f" ({known}) ..." if known else " ...", "stopping": f" ... {NOTES['stopping']}"}
@@ -139,7 +141,11 @@ class ProgressLog(Sink):
 
     def flush(self) -> None:
         """Write a line if one is due."""
-        info = self._info
+        info, evaluated = self._info, self._returns.evaluated
+        if info is not None and len(evaluated) > self._evaluated:
+            self._evaluated = len(evaluated)
+            share = (max(evaluated) - 1) / info.total_updates
+            self._line(f"evaluated at {share:.0%}: {self._returns.newest_evaluation}")
         if info is not None and self._pace.due((self._steps - self._first) / max(info.total_steps - self._first, 1)):
             self._line("  ".join(self._parts(info)))
             if not self._returns.means and not self._explained:

@@ -154,6 +154,20 @@ def test_a_metric_without_data_is_not_shown_as_zero(now):
     assert "no return yet: not every game has ended once" in text and "stage" not in text and "KL" not in text
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_panel_shows_evaluations_before_a_training_game_has_ended(now, width):
+    panel, console = sink(now, width)
+    panel.start(INFO)
+    panel.phase("training")
+    for update, value in [(1, -3.5), (11, 2.0)]:
+        panel.record({**record(update), "eval/return": value, "eval/random_return": -3.5})
+        panel.flush()
+    text = drawn(panel, console)
+    assert "evaluated: return +2.00" in text and "no return yet" in text
+    assert width < 80 or "evaluated: return +2.00, random play -3.50  ▁▁█" in text
+    assert all(len(line) <= width for line in text.splitlines())
+
+
 def test_the_return_covers_the_updates_that_the_longest_first_game_took():
     """Games of one policy: half win after 1 update, half lose after 4, and all environments start together."""
     returns = RecentReturn()

@@ -217,3 +217,23 @@ def test_hint_has_the_installed_path_of_documents(monkeypatch, tmp_path):
     installed.touch()
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     assert boundary._findable("docs/gone.md") == str(installed)
+
+
+def test_each_evaluation_has_a_line_with_random_play(now):
+    """Also before any training game has ended; two agents are averaged, and only the first one is announced."""
+    out = io.StringIO()
+    log = ProgressLog(out, now)
+    log.start(dataclasses.replace(INFO, num_seeds=2))
+    log.phase("training")
+    for update, values in [(1, (-4.0, -3.0)), (11, (1.0, 2.0)), (12, ())]:
+        log.phase("evaluating")
+        log.phase("training")
+        for seed, value in enumerate(values or (None, None)):
+            measured = {} if value is None else {"eval/return": value, "eval/random_return": -3.5}
+            log.record({**record(update, **measured), "seed": seed})
+        log.flush()
+    assert out.getvalue().splitlines()[2:] == [
+        "evaluating ...",
+        "evaluated at 0%: return -3.50, random play -3.50",
+        "evaluated at 10%: return +1.50, random play -3.50",
+    ]
