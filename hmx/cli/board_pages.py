@@ -170,7 +170,8 @@ def _cells(run: LiveRun, scale: Sequence[float]) -> Iterator[str]:
     yield f'<td><a href="/runs?{escape(urlencode({"run": row.name}))}">{name}</a></td>'
     yield f'<td class="spare">{safe(run.env)}</td><td class="spare">{safe(run.algorithm)}</td>'
     yield f'<td class="{tone}">{row.state}</td><td class="right spare">{short(row.env_steps)}{total}</td>'
-    yield f'<td class="right">{signed(row.last_return)}</td>'
+    newest = row.last_return if row.last_return is not None or not run.curve else run.curve[-1]
+    yield f'<td class="right">{signed(newest)}</td>'
     yield f'<td class="right spare">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
     yield f'<td class="right spare">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
     yield f'<td class="right spare">{"" if row.age is None else age(row.age)}</td>'

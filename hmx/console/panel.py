@@ -19,8 +19,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hmx.play.keys import Echo
+from hmx.records.curves import EVALUATED, UNTRAINED
 from hmx.records.jsonl import encode
-from hmx.records.metrics_table import EVALUATED, UNTRAINED
 from hmx.render.quantities import clock, short, sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 

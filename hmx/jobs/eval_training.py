@@ -12,7 +12,7 @@ from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import RANDOM, PolicyStats
-from hmx.records.metrics_table import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, UNTRAINED
+from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, UNTRAINED
 from hmx.runs.loop import Record, Reports
 from hmx.runs.session import Session
 from hmx.runs.signals import SignalGuard, StopWaiting

@@ -17,7 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.curves import RETURN, SPEED, part_means, read_newest
+from hmx.records.curves import RETURN, SPEED, evaluations, part_means, read_newest
 from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
@@ -189,7 +189,7 @@ class LiveRun:
     row: RunRow
     env: str  # "" if it cannot be read
     algorithm: str
-    curve: tuple[float, ...]  # means of the return over equal parts of the file
+    curve: tuple[float, ...]  # random play and evaluations; without these, returns over equal parts of the file
     total_steps: int | None  # per seed; None unless it trains
     seconds_left: float | None
 
@@ -209,4 +209,5 @@ def _live(row: RunRow) -> LiveRun:
             if row.steps_per_sec:
                 left = max(total - row.env_steps, 0) * config.run.num_seeds / row.steps_per_sec
     env, algorithm = task_of(paths)
-    return LiveRun(row, env, algorithm, part_means(paths.metrics, RETURN, _PARTS), total, left)
+    curve = evaluations(paths.metrics) or part_means(paths.metrics, RETURN, _PARTS)
+    return LiveRun(row, env, algorithm, curve, total, left)

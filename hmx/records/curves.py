@@ -25,10 +25,14 @@ ABSENT = math.inf  # stands for the value of a metric that an update did not rep
 RETURN, EPISODES = "train/mean_episode_return", "train/num_episodes"
 STEPS = "train/env_steps"
 SPEED, CPU_SPEED = "train/steps_per_sec", "train/steps_per_cpu_sec"
+EVALUATED, EVALUATED_LOW, EVALUATED_HIGH = "eval/return", "eval/return_low", "eval/return_high"
+UNTRAINED = "eval/random_return"
+MEASURED_BEFORE = "eval/"  # group of the metrics of an agent before the update of their record
 NO_RECORDS = "it has no records yet"
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
 _PART = 1 << 13  # bytes of a part that `part_means` reads
+_EVALUATION = f'"{EVALUATED}"'.encode()
 _NO_COLUMNS = {"schema", "seed", "run"}
 _NAMED = 5  # damaged lines whose numbers are given
 
@@ -186,6 +190,24 @@ def part_means(path: Path, metric: str, count: int) -> tuple[float, ...]:
             if found:
                 means.append(sum(value * n for value, n in found) / sum(n for _, n in found))
     return tuple(means)
+
+
+def evaluations(path: Path) -> tuple[float, ...]:
+    """Return the mean return of random play and that of the agents at each evaluation; nothing without evaluations.
+
+    Of a large file only the first part is read.
+    """
+    found: dict[int, list[float]] = {}
+    untrained = None
+    with contextlib.suppress(OSError), os.fdopen(open_plain(path), "rb") as file:
+        while file.tell() < LIMIT and (line := file.readline(jsonl.MAX_LINE)):
+            record = (jsonl.decode(line) or {}) if _EVALUATION in line else {}
+            update, value = jsonl.update_of(record), jsonl.number(record.get(EVALUATED))
+            if update is not None and value is not None and math.isfinite(value):
+                found.setdefault(update, []).append(value)
+                untrained = jsonl.number(record.get(UNTRAINED))
+    levels = [] if untrained is None or not math.isfinite(untrained) else [untrained]
+    return (*levels, *(math.fsum(values) / len(values) for values in found.values()))
 
 
 def damage(lines: Sequence[int], numbered: bool = True) -> list[str]:

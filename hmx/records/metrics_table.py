@@ -11,10 +11,6 @@ Direction = Literal["up", "down", "none"]
 Reduce = Literal["mean", "max", "sum", "last"]
 
 
-EVALUATED, EVALUATED_LOW, EVALUATED_HIGH = "eval/return", "eval/return_low", "eval/return_high"
-UNTRAINED = "eval/random_return"
-
-
 class MetricInfo(NamedTuple):
     """One metric; `direction` is the better one, and `reduce` combines several updates."""
 
@@ -65,10 +61,10 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/mean_reward", "reward per step", "up", "mean", "reward per step, over all environments"),
     ("train/mean_episode_return", "reward", "up", "mean", "undiscounted return of the episodes that ended"),
     ("train/mean_episode_length", "steps", "none", "mean", "length of the episodes that ended"),
-    (EVALUATED, "reward", "up", "mean", "mean undiscounted return of the agent before this update"),
-    (EVALUATED_LOW, "reward", "up", "mean", "lower end of its 95 % interval (bootstrap over episodes)"),
-    (EVALUATED_HIGH, "reward", "up", "mean", "upper end of its 95 % interval"),
-    (UNTRAINED, "reward", "none", "mean", "mean undiscounted return of random play"),
+    ("eval/return", "reward", "up", "mean", "mean undiscounted return of the agent before this update"),
+    ("eval/return_low", "reward", "up", "mean", "lower end of its 95 % interval (bootstrap over episodes)"),
+    ("eval/return_high", "reward", "up", "mean", "upper end of its 95 % interval"),
+    ("eval/random_return", "reward", "none", "mean", "mean undiscounted return of random play"),
     ("eval/length", "steps", "none", "mean", "mean length of the agent's episodes"),
     ("eval/episodes", "episodes", "none", "last", "episodes of each of the two"),
     ("train/num_episodes", "episodes", "none", "sum", "episodes that ended"),

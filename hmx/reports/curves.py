@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hmx.config.textfile import quoted
-from hmx.records.curves import ABSENT, EPISODES, SPEED, AgentCurves, MetricCurves, read_curves
+from hmx.records.curves import ABSENT, EPISODES, MEASURED_BEFORE, SPEED, AgentCurves, MetricCurves, read_curves
 from hmx.records.jsonl import NONFINITE
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Series
@@ -186,14 +186,17 @@ class AgentMetrics:
         return int(self.updates.max(initial=0.0))
 
     def curve(self, name: str) -> Curve:
-        """Return a metric where it was reported."""
-        values = self.column(name)
+        """Return a metric where it was reported; evaluations are of the agent before the update of their record."""
+        values, steps, time = self.column(name), self.steps, self.time
         there = values != ABSENT
         weights = np.ones(len(values))
+        if name.startswith(MEASURED_BEFORE):
+            first = np.maximum(2 * steps[:1] - steps[1:2], 0.0) if len(steps) > 1 else np.zeros(len(steps))
+            steps, time = (np.concatenate([start, at[:-1]]) for start, at in ((first, steps), (first * 0.0, time)))
         if name.endswith(_PER_EPISODE):
             episodes = self.column(EPISODES)
             weights = np.where(np.isfinite(episodes), np.maximum(episodes, 1.0), 1.0)
-        return Curve(self.steps[there], self.time[there], values[there], weights[there])
+        return Curve(steps[there], time[there], values[there], weights[there])
 
     def only(self, names: Set[str]) -> AgentMetrics:
         """Return the agent with some of its metrics."""

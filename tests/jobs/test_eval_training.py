@@ -12,8 +12,8 @@ from new_runs import train
 
 from hmx.config.schema import Config
 from hmx.jobs.resume import resume
-from hmx.records.curves import RETURN
-from hmx.records.metrics_table import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, METRICS, UNTRAINED
+from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, RETURN, UNTRAINED
+from hmx.records.metrics_table import METRICS
 from hmx.registry import user_code
 from hmx.registry.load import load
 from hmx.runs import checkpoint

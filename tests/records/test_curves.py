@@ -15,7 +15,8 @@ from hmx.cli.app import app
 from hmx.errors import ExitCode
 from hmx.jobs.runs import live_runs
 from hmx.records import curves
-from hmx.records.curves import ABSENT, EPISODES, Records, part_means, read_curves
+from hmx.records.curves import ABSENT, EPISODES, Records, evaluations, part_means, read_curves
+from hmx.records.jsonl import MetricsWriter
 
 
 def test_curves_are_by_agent_and_tell_absent_from_not_finite(tmp_path: Path) -> None:
@@ -104,3 +105,15 @@ def test_a_small_curve_has_the_means_of_equal_parts_weighted_by_episodes(tmp_pat
     lines = [line | {RETURN: value, EPISODES: n} for line, value, n in zip(lines, (0.0, 1.0), (3, 1), strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert part_means(path, RETURN, 1) == (0.25,)
+
+
+def test_evaluations_are_found_among_other_records(tmp_path: Path) -> None:
+    """Random play first, then the mean over agents of each evaluation."""
+    path = write_metrics(tmp_path / "m.jsonl", {0: [0.5] * 40, 1: [0.5] * 40})
+    assert evaluations(path) == evaluations(tmp_path / "none") == ()
+    with MetricsWriter(path) as writer:
+        for update, values in [(41, (-4.0, -3.0)), (51, (1.0, 2.0)), (61, (math.nan, math.nan))]:
+            for seed, value in enumerate(values):
+                measured = {"eval/return": value, "eval/random_return": -3.5}
+                writer.write({"update": update, "env_steps": update, "seed": seed, **measured})
+    assert evaluations(path) == (-3.5, -3.5, 1.5)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hmx.errors import counted
 from hmx.jobs.evaluation import RANDOM
+from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, MEASURED_BEFORE, UNTRAINED
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
 from hmx.render.quantities import number
@@ -69,6 +70,10 @@ STACKS = {
     "programs/": ("Programs used", "Uses per episode."),
 }  # fmt: skip
 _LENGTH = "train/mean_episode_length"
+_EVALUATED = (
+    "Evaluated: the agent until then in whole games, all of which count. In grey, games that ended in training: all "
+    "begin together, so their mean swings where length and return go together."
+)
 _TAIL = 0.05  # share of the values at each end that does not decide the range of an axis
 _WIDE = 4.0  # times that range: an axis that outliers would make wider leaves them out
 
@@ -90,31 +95,57 @@ def best_known(findings: RunFindings) -> Iterator[Plot]:
 
 
 def _return(findings: RunFindings) -> Plot:
-    """Return the plot of the return, between random play and the trained agents of the evaluations."""
+    """Return the plot of the return, with random play and the agents of the evaluations.
+
+    Lines of evaluations take the place of those of training games, which are drawn in grey.
+    """
     reported = [name for name in RETURN.metrics if any(name in group.curves for group in findings.groups)]
     plot = _plot(findings, RETURN, reported or RETURN.metrics)
     caption = plot.caption if reported else "No return yet: not every game has ended once."
-    return replace(plot, series=(*plot.series, *_evaluated(findings)), caption=caption, wide=True)
+    lines, training = tuple(_during(findings)), plot.series
+    if lines:
+        several = len(findings.groups) + len(findings.parents) > 1
+        grey = {group.name if several else "" for group in findings.groups if EVALUATED in group.curves}
+        training = tuple(
+            replace(one, name="training games", colour=-1, low=(), high=()) if one.name in grey else one
+            for one in training
+        )
+        caption = f"{_EVALUATED} {caption}"
+    return replace(plot, series=(*training, *lines, *_evaluated(findings)), caption=caption, wide=True)
+
+
+def _during(findings: RunFindings) -> Iterator[Series]:
+    """Yield the evaluations of each group while it trained; for one agent with the intervals over episodes."""
+    for colour, group in enumerate(findings.groups):
+        if (curve := group.curves.get(EVALUATED)) is None:
+            continue
+        ends = [group.curves[name].values for name in (EVALUATED_LOW, EVALUATED_HIGH) if name in group.curves]
+        if group.seeds == 1 and [len(end) for end in ends] == [len(curve.values)] * 2:
+            curve = replace(curve, low=ends[0], high=ends[1])
+        name = f"evaluated, {group.name}" if len(findings.groups) > 1 else "evaluated"
+        yield _series(curve.since(group.branch), name, colour)
 
 
 def _evaluated(findings: RunFindings) -> Iterator[Series]:
     """Yield random play as a line, and trained agents as dots at the end of training, with their intervals.
 
-    Evaluations count the default reward weights, so runs that were trained with others have neither.
+    Evaluations at the end count the default reward weights, so runs that were trained with others have no dots. Until
+    the end, random play is that of the evaluations during training.
     """
     several = len(findings.groups) > 1
     drawn: set[float] = set()
     for colour, group in enumerate(findings.groups):
         for run in (run for run in findings.runs if run.name in group.runs):
-            if any(setting.changed and setting.key.startswith("reward.") for setting in run.settings):
-                continue
-            end, minutes = float(run.env_steps), run.minutes or 0.0
-            for row in run.evaluation:
-                if row.policy == RANDOM and row.return_mean not in drawn:
-                    drawn.add(row.return_mean)
-                    level = (row.return_mean,) * 2
-                    yield Series("random play", (0.0, end), level, colour=-1, dashed=True, x2=(0.0, minutes))
-                elif row.policy != RANDOM:
+            rescaled = any(setting.changed and setting.key.startswith("reward.") for setting in run.settings)
+            rows, end, minutes = () if rescaled else run.evaluation, float(run.env_steps), run.minutes or 0.0
+            levels = [row.return_mean for row in rows if row.policy == RANDOM]
+            if not levels and UNTRAINED in group.curves:
+                levels = group.curves[UNTRAINED].values[-1:].tolist()
+            for level in dict.fromkeys(level for level in levels if level not in drawn):
+                drawn.add(level)
+                yield Series("random play", (0.0, end), (level,) * 2, colour=-1, dashed=True, x2=(0.0, minutes))
+            for row in rows:
+                if row.policy != RANDOM:
                     low, high = row.return_interval or (None, None)
                     name = f"trained agent, {group.name}" if several else "trained agent"
                     yield Series(name, (end,), (row.return_mean,), "dots", (low,), (high,), colour, x2=(minutes,))
@@ -158,7 +189,7 @@ def others(findings: RunFindings) -> Iterator[Plot]:
     shown = {name for plan in (RETURN, *PROGRESS, *OPTIMISATION, *SCHEDULES, *SPEED) for name in plan.metrics}
     found = {name for group in findings.groups for name in group.curves} - shown
     own = sorted(name for name in found - METRICS.keys() if not name.startswith((*STACKS, "grad_norm/")))
-    names = [name for name in METRICS if name in found and not name.startswith(tuple(STACKS))]
+    names = [name for name in METRICS if name in found and not name.startswith((*STACKS, MEASURED_BEFORE))]
     yield from plots(findings, [PlotPlan(name, (name,)) for name in (*own, *names)])
 
 

@@ -153,6 +153,42 @@ def test_the_return_is_drawn_between_random_play_and_the_trained_agent(tmp_path:
     assert {one.name for one in plots(other)["Return"].series} == {""}  # evaluated with the default weights
 
 
+def evaluating(folder: Path, final: bool) -> Mapping[str, Plot]:
+    """Plots of a run of ten updates with evaluations before updates 1 and 6, and no training game that has ended."""
+    more = {"evaluated": {0: 0.75}, "random": -3.25} if final else {}
+    run = make_run(folder, {}, changes={"run.total_steps": 10 * STEPS}, **more)
+    with MetricsWriter(run / "metrics.jsonl") as writer:
+        for update in range(1, 11):
+            known = {1: (-3.0, -4.0, -2.0), 6: (1.0, 0.5, 1.5)}.get(update)
+            names = ("eval/return", "eval/return_low", "eval/return_high")
+            measured = {**dict(zip(names, known, strict=True)), "eval/random_return": -3.5} if known else {}
+            writer.write({"update": update, "env_steps": update * STEPS, "seed": 0, **measured})
+    return plots(run)
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_evaluations_are_drawn_where_the_agent_was_before_their_updates(tmp_path: Path, final: bool) -> None:
+    """Beside random play: that of the run while it trains, that of the evaluation at its end afterwards."""
+    every = evaluating(tmp_path / "one", final)
+    drawn = {one.name: one for one in every["Return"].series}
+    assert drawn["evaluated"].x == (0.0, 5.0 * STEPS)
+    assert (drawn["evaluated"].y, drawn["evaluated"].low, drawn["evaluated"].high) == (
+        (-3.0, 1.0), (-4.0, 0.5), (-2.0, 1.5),
+    )  # fmt: skip
+    assert drawn["random play"].y == ((-3.25,) * 2 if final else (-3.5,) * 2)
+    assert ("trained agent" in drawn) == final
+    caption = every["Return"].caption
+    assert "No return yet: not every game has ended once." in caption and "whole games, all of which count" in caption
+    assert not any(title.startswith("eval/") for title in every)
+
+
+def test_training_games_are_grey_beside_evaluations(tmp_path: Path) -> None:
+    more = {"eval/return": 0.5, "eval/random_return": -3.5}
+    drawn = plots(make_run(tmp_path / "one", {0: RISING}, **more))["Return"].series
+    assert {one.colour for one in drawn if one.name == "training games"} == {-1}
+    assert {one.name for one in drawn} == {"training games", "evaluated", "random play"}
+
+
 def test_a_return_plot_says_why_it_is_empty(tmp_path: Path) -> None:
     drawn = plots(make_run(tmp_path / "one", {0: [None] * 5}))["Return"]
     assert not drawn.series and drawn.caption == "No return yet: not every game has ended once."
