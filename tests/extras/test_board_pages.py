@@ -17,6 +17,7 @@ import pytest
 from made_runs import flat, make_run
 
 from hmx.jobs.runs import live_runs
+from hmx.records.jsonl import MetricsWriter
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 
@@ -167,3 +168,16 @@ def test_board_serves_localhost_until_interrupted_and_reports_a_port_in_use(root
             assert server.wait(60) == 0 and server.stderr.read() == ""
         finally:
             server.kill()
+
+
+def test_a_run_without_a_training_return_shows_its_evaluations(client: Any, root: Path) -> None:
+    """From random play to the newest evaluation, before every training game has ended once."""
+    run = make_run(root / "young", {}, changes={"run.total_steps": 4096})
+    with MetricsWriter(run / "metrics.jsonl") as writer:
+        for update, value in [(1, -3.5), (2, None), (3, 2.0)]:
+            measured = {} if value is None else {"eval/return": value, "eval/random_return": -4.0}
+            writer.write({"update": update, "env_steps": update * 256, "seed": 0, **measured})
+    (young,) = (run for run in live_runs(root) if run.row.name == "young")
+    assert young.curve == (-4.0, -3.5, 2.0)
+    row = next(line for line in client.get("/").text.splitlines() if 'href="/runs?run=young"' in line)
+    assert '<td class="right">+2.00</td>' in row and "▁▁█" in row

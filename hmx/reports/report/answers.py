@@ -11,7 +11,7 @@ import numpy as np
 
 from hmx.config.textfile import quoted
 from hmx.jobs.evaluation import RANDOM, PolicyStats
-from hmx.records.curves import RETURN
+from hmx.records.curves import EVALUATED, EVALUATED_LOW, RETURN, UNTRAINED
 from hmx.records.paths import RunPaths
 from hmx.render.blocks import Tone
 from hmx.render.quantities import number, short
@@ -79,7 +79,7 @@ def answers(run: RunFacts) -> tuple[Answer, ...]:
     random = next((row for row in run.evaluation if row.policy == RANDOM), None)
     curve = trend(run.agents)
     asked = (
-        _learned(trained, random, curve),
+        _learned(trained, random, curve) if trained else _so_far(run.agents) or _learned(trained, random, curve),
         _certainty(run, trained, random),
         Answer("What is the return made of?", _made_of(run, trained, random)),
         Answer("What changed, and when?", _capital("; ".join(_changes(run, curve)))),
@@ -109,6 +109,18 @@ def _learned(trained: Sequence[PolicyStats], random: PolicyStats | None, curve: 
     if not changed(curve):
         return Answer(LEARNED, f"Not shown: {ends_at}", "warning")
     return Answer(LEARNED, f"Yes: {ends_at}", "good") if gain(curve) > 0 else Answer(LEARNED, f"No: {ends_at}", "bad")
+
+
+def _so_far(agents: Sequence[AgentMetrics]) -> Answer | None:
+    """Compare the newest evaluation during training with random play; None without one."""
+    level, untrained, least = (mean_curve(agents, name) for name in (EVALUATED, UNTRAINED, EVALUATED_LOW))
+    if level is None or untrained is None or least is None:
+        return None
+    random = float(untrained.values[-1])
+    text = f"{number(float(level.values[-1]))} in the evaluation at step {short(float(level.steps[-1]))}"
+    text += f", random play {number(random)}"
+    shown = float(least.values[-1]) > random
+    return Answer(LEARNED, f"{'Yes, so far' if shown else 'Not shown yet'}: {text}.", "good" if shown else "warning")
 
 
 def _mean_return(rows: Sequence[PolicyStats]) -> tuple[float, float, float]:

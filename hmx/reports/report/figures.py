@@ -109,6 +109,7 @@ def _return(findings: RunFindings) -> Plot:
         training = tuple(
             replace(one, name="training games", colour=-1, low=(), high=()) if one.name in grey else one
             for one in training
+            if not (one.thin and one.name in grey)
         )
         caption = f"{_EVALUATED} {caption}"
     return replace(plot, series=(*training, *lines, *_evaluated(findings)), caption=caption, wide=True)

@@ -166,6 +166,14 @@ def evaluating(folder: Path, final: bool) -> Mapping[str, Plot]:
     return plots(run)
 
 
+@pytest.mark.parametrize(("low", "start"), [(0.5, "Yes, so far: 1 in the"), (-4.0, "Not shown yet: 1 in the")])
+def test_the_newest_evaluation_answers_while_the_run_trains(tmp_path: Path, low: float, start: str) -> None:
+    more = {"eval/return": 1.0, "eval/return_low": low, "eval/random_return": -3.5}
+    run = make_run(tmp_path / "one", {0: RISING[:3]}, state="running", **more)
+    text, _ = told(run)["Did it learn?"]
+    assert text.startswith(f"{start} evaluation at step ") and text.endswith(", random play -3.5.")
+
+
 @pytest.mark.parametrize("final", [False, True])
 def test_evaluations_are_drawn_where_the_agent_was_before_their_updates(tmp_path: Path, final: bool) -> None:
     """Beside random play: that of the run while it trains, that of the evaluation at its end afterwards."""
