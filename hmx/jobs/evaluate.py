@@ -220,20 +220,20 @@ def make_player(
     if search is not None:
         check_search(session.env.spec, search)
         session = session._replace(env=playable(session.env, "a search"))
-    choices = {name: policy for name, policy in _choices(session, search).items() if name in names}
+    choices = _choices(session, search, names)
     shared = {} if session.shared is None else session.shared.players
     cfg = session.cfg
     weights = weights or counted_weights(cfg.env, cfg.reward)
-    key = (episodes, search, weights, tuple(choices))
+    key = (episodes, search, weights, names)
     if key not in shared:
         env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
-        programs = None if session.lowered is None else session.lowered.part(search, weights, *choices)
+        programs = None if session.lowered is None else session.lowered.part(search, weights, *names)
         shared[key] = _chunks(env, cfg.env, choices, episodes, programs)
     return _make_player(cfg, shared[key], list(choices), episodes, search)
 
 
-def _choices(session: Session, search: int | None) -> dict[str, EvalPolicy]:
-    """Return the policies of a session by name."""
+def _choices(session: Session, search: int | None, names: Collection[str]) -> dict[str, EvalPolicy]:
+    """Return those of the policies of a session that are named."""
     algorithm, spec = session.algorithm, session.env.spec
     choices = {
         RANDOM: random_policy(algorithm.initial_carry, spec.action_dim, spec.action_parts),
@@ -242,7 +242,7 @@ def _choices(session: Session, search: int | None) -> dict[str, EvalPolicy]:
     }
     if search is not None:
         choices["search"] = search_policy(algorithm, make_search(algorithm, session.env, session.cfg, search))
-    return choices
+    return {name: policy for name, policy in choices.items() if name in names}
 
 
 def _chunks(
