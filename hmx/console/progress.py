@@ -30,6 +30,7 @@ Clock = Callable[[], float]
 _FIRST_MINUTE, _EARLY, _LATER = 60.0, 10.0, 30.0  # seconds: a line every 10 s at first, then every 30 s
 _STEP = 0.05  # or every 5 %, but no more often than every 10 s
 _TRAINING = ("training", "saving", "measuring")
+_BETWEEN = (*_TRAINING, "evaluating")  # phases without a line, apart from the first and the last evaluation
 
 
 class Pace:
@@ -123,8 +124,8 @@ class ProgressLog(Sink):
         elif self._phase in _TRAINING:
             self._trained += seconds
         self._reminder.end()
-        between = name == "evaluating" and self._first < self._steps < (self._info.total_steps if self._info else 0)
-        if name not in _TRAINING and not between:
+        between = self._first < self._steps < (self._info.total_steps if self._info else 0)
+        if name not in (_BETWEEN if between else _TRAINING):
             self._reminder.begin(name)
             known = self._info.compile_time if self._info is not None else ""
             notes = {"compiling": f" ({known}) ..." if known else " ...", "stopping": f" ... {NOTES['stopping']}"}

@@ -51,7 +51,7 @@ def make_evaluations(
         return [_record(row, untrained[0]) for row in rows]
 
     before = {i * updates // run.evaluations + 1 for i in range(run.evaluations)}
-    return (Reports(before, measure, "an evaluation", "evaluating", "the agent"),)
+    return (Reports(before, measure, "evaluating", "the agent", "an evaluation"),)
 
 
 def _record(row: PolicyStats, untrained: PolicyStats) -> Record:

@@ -20,6 +20,7 @@ from hmx.runs.loop import Record, Reports, seed_state
 from hmx.runs.session import Session
 
 STREAM = 2  # of the seed: 0 is that of training and 1 that of evaluation
+KIND = ("measuring", "the gradient", "a gradient report")
 PER_GROUP = 4
 MAX_LENGTH = 256  # longest episode of such a report
 
@@ -57,7 +58,7 @@ def make_reports(session: Session) -> tuple[Reports, ...]:
         return found
 
     every = cfg.run.grad_report_every
-    return (Reports(range(every, session.sizes.num_updates + 1, every), measure),)
+    return (Reports(range(every, session.sizes.num_updates + 1, every), measure, *KIND),)
 
 
 def metrics(report: GradReport) -> Record:

@@ -61,9 +61,9 @@ class Reports(NamedTuple):
 
     updates: Container[int]  # numbers, from 1, of the updates that follow a measurement
     measure: Callable[[TrainState, int], list[Record]]
-    name: str = "a gradient report"
-    phase: str = "measuring"
-    what: str = "the gradient"
+    phase: str
+    what: str  # is measured
+    kind: str  # of measurement, with its article
 
 
 class NonFiniteUpdate(NamedTuple):
@@ -262,9 +262,9 @@ class Loop:
         return next(due, end)
 
     def _measure(self, state: TrainState, update: int) -> list[Record]:
-        """Return what is measured before the next update, per seed; a failure costs the values, not the run."""
+        """Return the measurements before the next update, per seed; a failure costs the values, not the run."""
         found: list[Record] = []
-        for _, measure, name, phase, what in (reports for reports in self.reports if update in reports.updates):
+        for _, measure, phase, what, kind in (reports for reports in self.reports if update in reports.updates):
             self.sink_group.phase(phase)
             try:
                 with naming_shortages(f"{phase} {what}"):
@@ -272,7 +272,7 @@ class Loop:
                 found = [a | b for a, b in zip(found, more, strict=True)] if found else more
             except Exception as error:
                 if self.guard.requested is None:
-                    self.sink_group.warn(f"{name} is missing: {one_line(error)}")
+                    self.sink_group.warn(f"{kind} is missing: {one_line(error)}")
             self.sink_group.phase("training")
         return found
 

@@ -11,6 +11,7 @@ import pytest
 from driving import Memory, bits, drive, same, without_clock
 
 from hmx.algos.types import Algorithm
+from hmx.jobs.grad_training import KIND
 from hmx.runs.chunk import Chunk
 from hmx.runs.loop import Reports
 
@@ -20,7 +21,7 @@ class Measuring:
 
     def __init__(self, every: int, meet: Callable[[int], None] = lambda update: None) -> None:
         self.seen: list[tuple[int, list[np.ndarray[Any, Any]]]] = []
-        self.meet, self.reports = meet, (Reports(range(every, 100, every), self.measure),)
+        self.meet, self.reports = meet, (Reports(range(every, 100, every), self.measure, *KIND),)
 
     def measure(self, state: Any, update: int) -> list[dict[str, float]]:
         self.seen.append((update, bits(state)))

@@ -71,7 +71,7 @@ STACKS = {
 }  # fmt: skip
 _LENGTH = "train/mean_episode_length"
 _EVALUATED = (
-    "Evaluated: the agent until then in whole games, all of which count. In grey, games that ended in training: all "
+    "Evaluated: the agent until then in whole games that all count. In grey, games that ended in training: all "
     "begin together, so their mean swings where length and return go together."
 )
 _TAIL = 0.05  # share of the values at each end that does not decide the range of an axis

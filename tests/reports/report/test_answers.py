@@ -186,7 +186,7 @@ def test_evaluations_are_drawn_where_the_agent_was_before_their_updates(tmp_path
     assert drawn["random play"].y == ((-3.25,) * 2 if final else (-3.5,) * 2)
     assert ("trained agent" in drawn) == final
     caption = every["Return"].caption
-    assert "No return yet: not every game has ended once." in caption and "whole games, all of which count" in caption
+    assert "No return yet: not every game has ended once." in caption and "whole games that all count" in caption
     assert not any(title.startswith("eval/") for title in every)
 
 
