@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,14 +90,27 @@ class Root(CommandGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, which needs only the docstrings of the commands."""
+        with self._described():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Return the commands and options that begin with `incomplete`, without an import of the commands."""
+        with self._described():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextlib.contextmanager
+    def _described(self) -> Iterator[None]:
+        """Have commands with nothing but their help in the block."""
         commands = self.commands
         self.commands = {
             name: TyperCommand(name, help=_summary(name), rich_help_panel=group)
             for group, names in COMMAND_GROUPS.items()
             for name in names
         }
-        super().format_help(ctx, formatter)
-        self.commands = commands
+        try:
+            yield
+        finally:
+            self.commands = commands
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of each group below its name, where help has no panels."""

@@ -46,6 +46,18 @@ def test_help_and_sizes_import_nothing_heavy(loaded, words, environ):
     assert not names & HEAVY
 
 
+@pytest.mark.parametrize("line", ["hmx ", "hmx tr"])
+def test_tab_for_a_command_imports_no_command(loaded, line):
+    """Commands that show progress or tables import rich."""
+    words = line.split(" ")
+    names = loaded(_HMX_COMPLETE="complete_bash", COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1))
+    assert "typer" in names and "rich" not in names
+
+
+def test_the_list_of_runs_imports_nothing_heavy(loaded, trained):
+    assert not loaded("runs", "list", "--root", str(trained)) & HEAVY
+
+
 def test_the_guard_against_heavy_imports_can_fail(loaded):
     assert loaded("--version", first="import hmx.types") & HEAVY
 
