@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hmx.study import create, worker
 from hmx.study import status as statuses
 from hmx.study.best import best_trial
 from hmx.study.folder import read_study as read
+from hmx.study.plan import first_rung
 from hmx.study.records import Study
 from hmx.study.report.findings import StudyFindings
 from hmx.study.report.job import study_report as report
@@ -63,7 +65,7 @@ def new_study(
     if unknown := flags.keys() - fields_of(SearchRequest):
         raise HmxError(f"unknown option {min(unknown)[2:]}", "hmx study new --help lists the options of a search")
     request = read_request(SearchRequest, flags)
-    return create.new_study(create.study_place(study), {create.BASE: loaded}, space_texts(space), request)
+    return _noted(create.new_study(create.study_place(study), {create.BASE: loaded}, space_texts(space), request))
 
 
 def run_study(study: str | Path, *, progress: bool = True, other_versions: bool = False) -> WorkResult:
@@ -124,7 +126,14 @@ def extend_study(
 ) -> Study:
     """Extend a study by further trials, options to vary, or fresh seeds for the best; errors as of `new_study`."""
     request = AddRequest(trials=trials, confirm=confirm)
-    return create.add_to_study(create.find_study(study), space_texts(space or {}), request)
+    return _noted(create.add_to_study(create.find_study(study), space_texts(space or {}), request))
+
+
+def _noted(study: Study) -> Study:
+    """Return a study, and warn if a first rung may be too short for a value."""
+    if short := first_rung(study):
+        warnings.warn(str(short), stacklevel=3)
+    return study
 
 
 def verify_study(study: str | Path) -> StudyVerification:

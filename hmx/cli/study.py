@@ -17,7 +17,7 @@ from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, write_outputs, write_result
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
-from hmx.errors import HmxError, counted
+from hmx.errors import ExitCode, HmxError, counted
 from hmx.study.cluster import ClusterRequest
 from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
 
@@ -124,7 +124,8 @@ def work(
     """Train the trials of a study until nothing is left to do.
 
     Start as many workers as you like, on any host that shares the folder; one per core is a good number. Kill any of
-    them: another one resumes its trial from the last checkpoint. Ctrl-C saves a checkpoint and stops.
+    them: another one resumes its trial from the last checkpoint. Ctrl-C saves a checkpoint and stops. Exits with code 4
+    if nothing is left to do and the study has failed: it has no value to choose by.
 
     With --slurm or --kubernetes it writes a file that starts workers on a cluster, and trains nothing itself.
 
@@ -161,8 +162,12 @@ def work(
     if done.signum is not None:
         say("stopped", f"after {counted(done.trained, 'result')}; another worker continues")
         raise typer.Exit(128 + done.signum)
+    now = done.standing
+    if now.state == "failed":
+        raise HmxError(
+            f"{folder} has failed: {now.reason}", f"{now.next.text}: {now.next.command}", ExitCode.CHECK_FAILED
+        )
     if not quiet:
-        now = done.standing
         say(now.state, f"{folder}: {now.reason}; this worker wrote {counted(done.trained, 'result')}")
         say("next", f"{now.next.text}: {now.next.command}")
 
@@ -290,7 +295,6 @@ def verify(study: StudyArgument, json: Json = False) -> None:
 
     Example: hmx study verify lr
     """
-    from hmx.errors import ExitCode
     from hmx.study import summaries
     from hmx.study.create import find_study
     from hmx.study.verify import verify_study

@@ -234,7 +234,10 @@ def _job(workers: int, request: ClusterRequest, command: list[str]) -> dict[str,
     lost: JsonValue = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     refused: JsonValue = {
         "action": "FailIndex",
-        "onExitCodes": {"operator": "In", "values": [int(ExitCode.USAGE), int(ExitCode.ARTEFACT)]},
+        "onExitCodes": {
+            "operator": "In",
+            "values": [int(ExitCode.USAGE), int(ExitCode.ARTEFACT), int(ExitCode.CHECK_FAILED)],
+        },
     }
     return {
         "completionMode": "Indexed",

@@ -51,3 +51,10 @@ def test_unknown_option_of_a_search_is_refused(tmp_path: Path) -> None:
 def test_study_without_results_has_no_best_configuration(folder: Path) -> None:
     with pytest.raises(hmx.HmxError, match="has no best trial yet: no trial has begun"):
         hmx.best_config(folder)
+
+
+def test_a_first_rung_that_may_be_too_short_is_warned_of(tmp_path: Path) -> None:
+    values = {"env.id": "corridor", "env.max_steps": 1000, "run.total_steps": 8192}
+    with pytest.warns(UserWarning, match="rung 0 trains .* steps per environment, the step limit is 1,000") as seen:
+        hmx.new_study(tmp_path / "s", {"algo.gamma": [0.9, 0.99]}, values, preset="tiny", search={"rungs": 2})
+    assert seen[0].filename == __file__  # it names the line of the user

@@ -85,6 +85,7 @@ def test_kubernetes_job_keeps_the_rules_beyond_the_schema(jobset: bool, tmp_path
     assert job["completionMode"] == "Indexed"  # required by backoffLimitPerIndex
     codes = job["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"]
     assert codes == sorted(set(codes) - {0})
+    assert codes == [2, 3, 4]  # another worker would find the same wrong option, damaged file or failed study
     # A pod's host name is a label: at most 63 letters, digits and dashes. The cluster adds five characters to the name.
     host = made["metadata"]["generateName"] + "12345" + ("-workers-0" if jobset else "") + "-99999"
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", host)

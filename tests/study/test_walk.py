@@ -125,9 +125,11 @@ def test_a_study_without_any_value_has_failed_and_its_next_step_cures_it(tmp_pat
     base = replace(TINY, SHORT)
     request = SearchRequest(trials=2, rungs=3, confirm=0)
     folder = new_study(tmp_path / "lr", {"base": Loaded(base)}, SPACE, request).folder
-    follow(f"hmx study work {folder}")
+    worked = run(f"hmx study work {folder} --quiet")
     now = standing(read_study(folder))
     assert agree(folder) == "failed"
+    assert worked.exit_code == 4 and f"error: {folder} has failed: {now.reason}" in worked.stderr
+    assert worked.stderr.rstrip().endswith(f"hint: {now.next.text}: {now.next.command}")
     assert "no episode ended in 8 steps per environment, at rung 0" in now.reason
     assert not study_status(folder).finished
     follow(now.next.command)

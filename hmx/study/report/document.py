@@ -61,11 +61,11 @@ def _best(findings: StudyFindings, best: Finalist) -> Iterator[Block]:
         f"{counted(seeds, f'{fresh}seed')}.",
         "strong",
     )
+    if findings.pairs and findings.settings.objective.threshold is None:
+        yield Paragraph(conclusion(findings.pairs[0]))
     yield _chosen(findings, best)
     if findings.indistinct:
         yield Paragraph(f"Cannot be distinguished from it: {', '.join(findings.indistinct)}.", "warning")
-    if findings.pairs and findings.settings.objective.threshold is None:
-        yield Paragraph(conclusion(findings.pairs[0]))
     if worse := [pair.b for pair in findings.pairs if pair.b not in findings.indistinct]:
         yield Paragraph(f"Worse: {', '.join(worse)}.")
 

@@ -17,6 +17,7 @@ import hmx
 from hmx.cli.app import app
 from hmx.errors import HmxError
 from hmx.records.plain import plain_object
+from hmx.render.blocks import Paragraph
 from hmx.render.csv import csv_text
 from hmx.render.html import page
 from hmx.render.markdown import markdown
@@ -24,6 +25,7 @@ from hmx.render.terminal import print_document
 from hmx.reports.compare.findings import Verdict
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
+from hmx.reports.compare.sentence import conclusion
 from hmx.study.folder import read_study
 from hmx.study.records import Objective
 from hmx.study.report import figures
@@ -88,6 +90,12 @@ def test_overstated_is_tuned_less_confirmed(findings) -> None:
     for one in findings.finalists:
         assert one.overstated.value == pytest.approx(one.tuned.value - one.confirmed.value, abs=1.0)
         assert one.overstated.low < one.overstated.value < one.overstated.high
+
+
+def test_the_size_of_the_difference_and_the_speed_follow_the_best_trial(findings) -> None:
+    """In the sentence of `hmx compare`, before how the best trial was chosen."""
+    best, sentence = [block.text for block in document(findings).blocks if isinstance(block, Paragraph)][1:3]
+    assert best.startswith("Best: trial ") and sentence == conclusion(findings.pairs[0])
 
 
 def test_cpu_time_on_fresh_seeds_is_that_of_the_confirming_runs(findings) -> None:
