@@ -6,10 +6,7 @@ raises `HmxError`. `import hmx` loads no JAX: a name loads what it needs when it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from hmx.errors import HmxError
-
+TYPE_CHECKING = False  # the command imports this file before it handles Ctrl-C, so `typing` and all else come later
 if TYPE_CHECKING:
     from hmx.algos.types import Algorithm, Decision, TrainState
     from hmx.api.agent import TrainedAgent, check_env, load_agent, make_env
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     )
     from hmx.config.schema import Config
     from hmx.envs.protocol import Env, EnvSpec, Quantity
+    from hmx.errors import HmxError
     from hmx.nets.build import Net, NetOutput
     from hmx.types import Timestep
 
@@ -82,6 +80,10 @@ def __getattr__(name: str) -> object:
         from hmx.config.extras import version
 
         return globals().setdefault(name, version())
+    if name == "errors":  # its module, which every other one imports
+        from hmx import errors
+
+        return errors
     if name not in __all__:
         raise AttributeError(f"module 'hmx' has no attribute {name!r}")
     from hmx.api import configs

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from hmx.cli import interrupts  # first, and light: Ctrl-C during an import that comes before it shows a traceback
+
 # `python -m` puts the current folder first on the path. The command `hmx` does not: a `json.py` there is not its own.
 if __name__ == "__main__" and not sys.flags.safe_path and sys.path[0] in ("", os.path.abspath("")):
     del sys.path[0]
@@ -18,17 +20,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Errors that stop a program are exceptions of Python too.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from hmx.cli import interrupts
-
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    interrupts.install()
     # no other code has replaced functions of hmx here, so programs may come from disk (hmx.runs.lowered)
     os.environ.setdefault("HMX_LOWERED", "1")
-    interrupts.install()
-    from hmx.cli.app import app
+    try:
+        from hmx.cli.app import app
 
-    app(prog_name="hmx")
+        app(prog_name="hmx")
+    except KeyboardInterrupt:  # between two imports, or before the command runs
+        interrupts.end()
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
-from types import FrameType
 
-from hmx.errors import ExitCode
+TYPE_CHECKING = False  # this module is imported before Ctrl-C is handled, so it imports nothing that takes long
+if TYPE_CHECKING:
+    from types import FrameType
 
 _REPEAT = 0.5  # seconds, enough for the main thread to leave the callback
 
@@ -26,9 +26,14 @@ def install() -> None:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     if _is_importing(frame):
-        os.write(2, b"error: interrupted\n")
-        os._exit(ExitCode.SIGINT)
+        end()
     raise KeyboardInterrupt
+
+
+def end() -> None:
+    """End the process at once, as an interrupted command ends."""
+    os.write(2, b"error: interrupted\n")
+    os._exit(128 + signal.SIGINT)
 
 
 def _is_importing(frame: FrameType | None) -> bool:
@@ -40,6 +45,8 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _send_again(dropped: sys.UnraisableHookArgs) -> None:
+    import threading
+
     if isinstance(dropped.exc_value, KeyboardInterrupt):
         threading.Timer(_REPEAT, os.kill, (os.getpid(), signal.SIGINT)).start()
     else:
