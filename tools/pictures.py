@@ -103,7 +103,7 @@ def main() -> None:
     else:
         plots = replay_arms(Path(first))
     columns = len(plots) // max(len(others), 1) if args.kind == "grad-report" else len(plots)
-    save(plots, args.picture, columns)
+    save(plots, args.picture, columns, wide=True)
 
 
 if __name__ == "__main__":

@@ -104,13 +104,13 @@ def print_json(body: object) -> None:
     sys.stdout.flush()
 
 
-def write_report(file: Path, text: str) -> None:
-    """Write the text of a report to a file."""
+def write_report(file: Path, content: str | bytes) -> None:
+    """Write the content of a report to a file."""
     from hmx.config.files import words
-    from hmx.records.atomic import write_text
+    from hmx.records.atomic import write_bytes
 
     try:
-        write_text(file, text)
+        write_bytes(file, content.encode("utf-8") if isinstance(content, str) else content)
     except (OSError, ValueError) as problem:
         raise _unwritable(file, words(problem)) from None
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import argument, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import FigureOutputs, write_outputs
 from hmx.reports.compare.request import CompareRequest
 
 Sides = Annotated[
@@ -23,25 +23,29 @@ Sides = Annotated[
 
 
 @with_options()
-def compare(sides: Sides = None, *, request: CompareRequest, outputs: Outputs) -> None:
+def compare(sides: Sides = None, *, request: CompareRequest, outputs: FigureOutputs) -> None:
     """Compare runs: how they differ, and which is better.
 
     Reports the verdict, where the configurations differ, the results on every environment with intervals over seeds,
     and speed. Changes nothing.
 
     Example: hmx compare runs/one runs/another --html comparison.html
+
+    Example: hmx compare runs/one runs/another --figure curves.pdf
     """
     from hmx.console.progress import status
 
     outputs.check()
 
     from hmx.reports.compare.conditions import failure
-    from hmx.reports.compare.document import document
+    from hmx.reports.compare.document import document, learning_curves
     from hmx.reports.compare.job import compare as job
     from hmx.reports.compare.numbers import table
 
     with status("compiling and computing") if request.impl else contextlib.nullcontext():
         findings = job(replace(request, sides=tuple(sides or ())))
+    if outputs.figure is not None:
+        outputs.draw(learning_curves(findings))
     write_outputs(findings, document(findings), table(findings), outputs)
     if findings.failed:
         raise failure(findings.failed)

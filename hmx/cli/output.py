@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,13 +15,22 @@ from hmx.errors import HmxError
 
 if TYPE_CHECKING:
     from hmx.records.plain import JsonValue
-    from hmx.render.blocks import Document, Table
+    from hmx.render.blocks import Document, Plot, Table
 
 STDOUT = Path("-")
 
 Html = Annotated[Path | None, ask("--html", "FILE", "Write the report as an HTML page; - prints it.", OUTPUT_PANEL)]
 Markdown = Annotated[Path | None, ask("--md", "FILE", "Write the report as Markdown; - prints it.", OUTPUT_PANEL)]
 Csv = Annotated[Path | None, ask("--csv", "FILE", "Write the values as CSV; - prints them.", OUTPUT_PANEL)]
+Figure = Annotated[
+    Path | None,
+    ask(
+        "--figure",
+        "FILE",
+        "Draw the learning curves for a paper: a name that ends in .pdf, .png or .svg (extra figures).",
+        OUTPUT_PANEL,
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,34 @@ class Outputs:
             message = f"cannot print {' and '.join(self.printed)} at the same time"
             raise HmxError(message, "write all but one of them to files")
         check_reports(*self.files)
+
+
+@dataclass(frozen=True)
+class FigureOutputs(Outputs):
+    """The outputs of a report that has a figure for papers: `--figure` too."""
+
+    figure: Figure = None
+
+    @property
+    def files(self) -> list[Path]:
+        """Return the files to write, without standard output."""
+        return [*super().files, *([] if self.figure is None else [self.figure])]
+
+    def check(self) -> None:
+        """Refuse outputs that cannot be written, and a figure that cannot be drawn."""
+        if self.figure is not None:
+            from hmx.render.figures import check
+
+            check(self.figure)
+        super().check()
+
+    def draw(self, plots: Sequence[Plot]) -> None:
+        """Draw plots in the figure, if there is one: up to three side by side."""
+        if self.figure is not None:
+            from hmx.render.figures import image
+
+            write_report(self.figure, image(plots, self.figure, min(len(plots), 3)))
+            say("wrote", str(self.figure))
 
 
 def write_outputs(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from hmx.cli.options import Quiet, argument, switch, with_options
-from hmx.cli.output import STDOUT, Outputs, write_outputs
+from hmx.cli.output import STDOUT, FigureOutputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, one_line
@@ -27,7 +27,7 @@ Runs = Annotated[list[Path], argument("RUN", "One run or several: names below ru
 def report(
     runs: Runs,
     request: ReportRequest,
-    outputs: Outputs,
+    outputs: FigureOutputs,
     force: Annotated[bool, switch("--force", "Replace files that exist.", OUTPUT_PANEL)] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -36,27 +36,35 @@ def report(
     Writes one HTML file that needs no network: curves with their intervals, reward terms, actions, losses, the
     configuration, the evaluation, and episodes that play on the page. Without --html, writes reports/report.html in
     the folder of the first run, and replaces an older page; --md - prints the text. A run that ends writes such a page
-    without episodes.
+    without episodes. With --figure alone, only draws the return.
 
     Example: hmx report hackmatrix-ppo-s0-001
 
     Example: hmx report runs/one runs/other --html both.html
+
+    Example: hmx report hackmatrix-ppo-s0-001 --figure return.pdf
     """
     from hmx.console.progress import progress
 
     _check(outputs, force)
     outputs.check()
-    with progress(quiet or outputs.json) as shown:
+    only_figure = outputs.files == [outputs.figure] and not outputs.printed
+    with progress(quiet or outputs.json or only_figure) as shown:
         from hmx.reports.report.document import document, values
+        from hmx.reports.report.figures import learning_curve
         from hmx.reports.report.job import run_report
 
-        findings = run_report(replace(request, runs=tuple(map(str, runs))), shown)
+        episodes = 0 if only_figure else request.num_episodes
+        findings = run_report(replace(request, runs=tuple(map(str, runs)), num_episodes=episodes), shown)
+    if outputs.figure is not None:
+        outputs.draw([learning_curve(findings)])
     whole = document(findings)
     if not outputs.printed and not outputs.files:
         from hmx.render.terminal import print_document
 
         print_document(opening(whole))
-    outputs = replace(outputs, html=outputs.html or default_page(findings))
+    if not only_figure:
+        outputs = replace(outputs, html=outputs.html or default_page(findings))
     warnings = [f"{run.name}: {warning}" for run in findings.runs for warning in run.warnings]
     write_outputs(findings, whole, values(findings), outputs, warnings)
     damaged = [run.name for run in findings.runs if run.damaged]
@@ -65,14 +73,14 @@ def report(
         raise HmxError(message, f"hmx runs verify {shlex.quote(damaged[0])} lists the damage", ExitCode.ARTEFACT)
 
 
-def _check(outputs: Outputs, force: bool) -> None:
+def _check(outputs: FigureOutputs, force: bool) -> None:
     """Refuse files that exist, and an HTML file with another ending."""
     if outputs.html not in (None, STDOUT) and outputs.html.suffix.lower() not in (".html", ".htm"):
         raise HmxError(
             f"cannot write the page {quoted(str(outputs.html))}: expected a name that ends in .html",
             f"--html {shlex.quote(str(outputs.html.with_suffix('.html')))}, or --md and --csv for other formats",
         )
-    for file in (outputs.html, outputs.md, outputs.csv):
+    for file in (outputs.html, outputs.md, outputs.csv, outputs.figure):
         if file not in (None, STDOUT) and file.is_file() and not force:
             raise HmxError(f"{quoted(str(file))} already exists", "choose another name, or replace it with --force")
 

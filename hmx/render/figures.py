@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from hmx.config.extras import install
 from hmx.config.textfile import printable, quoted
 from hmx.errors import HmxError
 from hmx.render.blocks import Axis, Plot, Reference, Series
@@ -23,35 +27,52 @@ FORMAT_NAMES = (".pdf", ".png", ".svg")
 
 _PALETTE = 8  # colours c0 to c7 of page.css
 _DASHES = ("solid", "dashdot", "dotted")  # of the series beyond the palette
-_SIZE = (4.8, 3.2)  # inches
+_SIZE, _LETTER = (3.4, 2.4), 8.0  # inches and points: as wide as a column of a paper, with letters that stay readable
+_WIDE = 1.4  # times that size, for pictures of a page
+_FULL = re.compile(r"\.0+(?=\D)")  # superfluous decimals, as in 2.00k
 _MOST_NAMES, _LETTERS = 30, 60  # along an axis, and of names that stand side by side
 
 
-def save(plots: Sequence[Plot], path: Path, columns: int = 1, title: str = "") -> None:
-    """Draw plots in a file, in rows of `columns`, under `title`.
+def save(plots: Sequence[Plot], path: Path, columns: int = 1, wide: bool = False) -> None:
+    """Draw plots in a file, in rows of `columns`, as wide as columns of a paper or, if `wide`, of a page.
 
     Raises:
-        HmxError: the name of the file ends in none of `FORMAT_NAMES`, or matplotlib is not installed.
+        HmxError: see `check`.
         OSError: the file cannot be written.
+    """
+    path.write_bytes(image(plots, path, columns, wide))
+
+
+def check(path: Path) -> None:
+    """Check that plots can be drawn in a file of that name.
+
+    Raises:
+        HmxError: the name ends in none of `FORMAT_NAMES`, or matplotlib is not installed.
     """
     if path.suffix.lower() not in FORMAT_NAMES:
         raise HmxError(
             f"cannot draw {quoted(str(path))}: expected a name that ends in {', '.join(FORMAT_NAMES)}",
-            "curve.pdf, for example",
+            shlex.quote(str(path.with_suffix(".pdf"))) if path.name.strip("-") else "curve.pdf",
         )
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        message = f"cannot draw {quoted(str(path))}: it needs matplotlib"
-        raise HmxError(message, "pip install matplotlib, or save as .html") from None
-    rows = -(-len(plots) // columns)
-    figure = Figure((_SIZE[0] * columns, _SIZE[1] * rows), layout="constrained")
-    for i, plot in enumerate(plots):
-        draw(plot, figure.add_subplot(rows, columns, i + 1))
-    figure.suptitle(title)
-    with mpl.rc_context({"svg.hashsalt": "hmx"}):  # so that equal plots are equal files
-        figure.savefig(path, dpi=200, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
+    if find_spec("matplotlib") is None:
+        raise HmxError(f"cannot draw {quoted(str(path))}: it needs matplotlib", install("figures"))
+
+
+def image(plots: Sequence[Plot], path: Path, columns: int = 1, wide: bool = False) -> bytes:
+    """Return the content of the file that `save` writes; equal plots are equal files."""
+    check(path)
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    kind, scale, rows = path.suffix.lower()[1:], _WIDE if wide else 1.0, -(-len(plots) // columns)
+    content, undated = io.BytesIO(), {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    # Type 42 embeds the letters of a PDF as text, which journals ask for.
+    with mpl.rc_context({"font.size": _LETTER * scale, "pdf.fonttype": 42, "svg.hashsalt": "hmx"}):
+        figure = Figure((_SIZE[0] * columns * scale, _SIZE[1] * rows * scale), layout="constrained")
+        for i, plot in enumerate(plots):
+            draw(plot, figure.add_subplot(rows, columns, i + 1))
+        figure.savefig(content, format=kind, dpi=300, metadata=undated.get(kind))
+    return content.getvalue()
 
 
 def draw(plot: Plot, axes: Axes) -> None:
@@ -106,7 +127,7 @@ def _scale(axis: Axis, axes: Axes, name: str) -> None:
     getattr(axes, f"set_{name}label")(_text(axis.label))
     ticks = getattr(axes, f"{name}axis")
     ticks.set_major_formatter(
-        lambda value, _: short(value) if axis.format == "count" and value >= 1000 else show(value)
+        lambda value, _: _FULL.sub("", short(value)) if axis.format == "count" and value >= 1000 else show(value)
     )
     ticks.set_minor_formatter("")
     getattr(axes, f"set_{name}lim")(axis.low, axis.high)
@@ -119,7 +140,7 @@ def _legend(axes: Axes) -> None:
     named = dict(zip(reversed(labels), reversed(handles), strict=True))
     names = [name for name in dict.fromkeys(labels) if name]
     if len(names) > 1:
-        axes.legend([named[name] for name in names], names, fontsize="small", frameon=False)
+        axes.legend([named[name] for name in names], names, fontsize="small", edgecolor="none")
 
 
 @cache
@@ -145,7 +166,7 @@ def _line(series: Series, axes: Axes) -> None:
     width, opacity = (0.7, 0.4) if series.thin else (1.6 if series.colour >= 0 else 0.8, 1.0)
     drawing = "steps-post" if series.kind == "steps" else "default"
     (line,) = axes.plot(series.x, y, color=colour, linestyle=dashes, linewidth=width, alpha=opacity)
-    line.set(label=_text(series.name), drawstyle=drawing)
+    line.set(label="" if series.thin else _text(series.name), drawstyle=drawing)  # a legend shows the thick line
     if series.low and series.high:
         low, high = ([math.nan if v is None else v for v in ends] for ends in (series.low, series.high))
         step: Literal["post"] | None = "post" if series.kind == "steps" else None

@@ -15,7 +15,7 @@ from made_runs import flat, make_run, write_metrics
 
 from hmx.errors import ExitCode
 from hmx.render.blocks import Aside
-from hmx.reports.compare.document import document
+from hmx.reports.compare.document import document, learning_curves
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 
@@ -236,3 +236,25 @@ def test_reason_of_no_verdict_is_given_once_and_certainty_has_no_interval(hmx, t
     text = " ".join(hmx("compare", one, two).stdout.split())
     assert text.count("the tasks differ") == 1
     assert "1 (in every pair)" in text and "[1, 1]" not in text
+
+
+def test_figure_has_the_bands_of_the_sides_and_random_play(hmx, tmp_path):
+    good = make_run(tmp_path / "runs" / "good", flat(0.90, 0.91, 0.92, 0.94), evaluated={0: 0.9}, random=0.1)
+    sides = [str(good), str(make_run(tmp_path / "runs" / "bad", flat(0.50, 0.52, 0.54, 0.56)))]
+    result = hmx("compare", *sides, "--figure", "curves.pdf")
+    assert result.exit_code == 0 and not result.stdout and "wrote: curves.pdf" in result.stderr
+    assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
+    findings = compare(CompareRequest(sides=tuple(sides)))
+    (plot,) = learning_curves(findings)
+    assert [line.name for line in plot.series] == ["A good", "B bad", "random play"] and not plot.title
+    for line, side in zip(plot.series, findings.tasks[0].sides, strict=False):
+        stated = (side.iqm.low, side.iqm.value, side.iqm.high)
+        assert (line.low[-1], line.y[-1], line.high[-1]) == pytest.approx(stated, abs=0.003)  # fewer resamples
+    assert plot.series[-1].y == (0.1, 0.1) and not plot.references
+
+
+def test_figure_of_presets_or_of_another_kind_is_refused(hmx, sides):
+    result = hmx("compare", "brax", "scs", "--figure", "curves.pdf")
+    assert result.exit_code == ExitCode.ARTEFACT and "no side has values" in result.stderr
+    result = hmx("compare", *sides, "--figure", "curves.gif")
+    assert result.exit_code == ExitCode.USAGE and "hint: curves.pdf" in result.stderr

@@ -23,6 +23,7 @@ from hmx.records.plain import plain_object
 from hmx.render.html import page
 from hmx.reports import curves
 from hmx.reports.grad_report.document import document as gradient_document
+from hmx.reports.report.figures import learning_curve
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
 from hmx.reports.score_buffer.document import document as score_document
@@ -249,3 +250,28 @@ def test_damaged_run_gets_a_page_and_the_exit_code_of_damage(hmx, run, file):
     result = hmx("report", "one", "--episodes", "0")
     assert result.exit_code == ExitCode.ARTEFACT and "hmx runs verify one lists the damage" in result.stderr
     assert "cannot read its" in page_of(run)
+
+
+def test_figure_is_drawn_without_a_page(hmx, run, tmp_path):
+    random = {**ROW, "policy": "random", "return_mean": -0.5, "return_interval": [-0.6, -0.4]}
+    write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": [random, ROW]})
+    result = hmx("report", "one", "--figure", "return.svg")
+    assert result.exit_code == 0 and not result.stdout and "wrote: return.svg" in result.stderr
+    assert "<svg" in (tmp_path / "return.svg").read_text() and not (run / "reports" / "report.html").exists()
+    plot = learning_curve(run_report(ReportRequest(runs=("one",), num_episodes=0)))
+    assert [(line.name, line.y[-1]) for line in plot.series if not line.thin] == [
+        ("mean of 3 seeds", pytest.approx(0.2)), ("random play", -0.5), ("trained agent", 0.9)
+    ]  # fmt: skip
+    assert plot.title == "" and plot.references == () and plot.y.label == "return per episode"
+    again = hmx("report", "one", "--figure", "return.svg")
+    assert again.exit_code == ExitCode.USAGE and "already exists" in again.stderr
+    assert hmx("report", "one", "--figure", "return.svg", "--force", "--html", "page.html").exit_code == 0
+    assert (tmp_path / "page.html").exists()
+
+
+def test_figure_without_a_return_is_refused(hmx, tmp_path):
+    folder = make_run(tmp_path / "runs" / "new", {})
+    write_metrics(folder / "metrics.jsonl", {0: [None] * 10})
+    result = hmx("report", "new", "--figure", "return.pdf")
+    assert result.exit_code == ExitCode.ARTEFACT and "cannot draw the return of new: none is known yet" in result.stderr
+    assert "hmx resume new --steps N" in result.stderr and not (tmp_path / "return.pdf").exists()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
+from hmx.errors import ExitCode, HmxError
 from hmx.records.curves import RETURN
 from hmx.records.metrics_table import METRICS
 from hmx.render.blocks import (
@@ -298,6 +299,27 @@ def curves(task: TaskFindings, over: Over, findings: CompareFindings) -> Plot | 
         "shortest seed.",
         references=(*thresholds, *end, *forks),
     )
+
+
+def learning_curves(findings: CompareFindings) -> list[Plot]:
+    """Return the curves of each task for a paper, with random play and without thresholds.
+
+    Raises:
+        HmxError: no side has the metric (exit code 3).
+    """
+    plots = []
+    for task in findings.tasks:
+        if (plot := curves(task, "steps", findings)) is not None:
+            ends = (0.0, max(line.x[-1] for line in plot.series))
+            level = [] if task.random is None else [(task.random,) * 2]
+            random = (Series("random play", ends, y, colour=-1, dashed=True) for y in level)
+            marks = tuple(mark for mark in plot.references if mark.axis == "x")
+            title = task.name if len(findings.tasks) > 1 else ""
+            plots.append(replace(plot, title=title, series=(*plot.series, *random), references=marks))
+    if not plots:
+        message = f"cannot draw {metric_name(findings.metric)}: no side has values"
+        raise HmxError(message, "name runs that have trained until an episode ended", ExitCode.ARTEFACT)
+    return plots
 
 
 def _overall(findings: CompareFindings) -> Iterator[Block]:

@@ -242,6 +242,7 @@ class TaskFindings:
     blocks: tuple[str, ...]  # why no verdict is given
     sides: tuple[SideScores, ...]
     pairs: tuple[Pair, ...]
+    random: float | None = None  # mean return of random play, if the metric is a return and a run was evaluated
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def measure(
         name=name, end=end, limited_by=shortest.run if shortest.end < longest else "",
         window=request.last.width(end), blocks=tuple(blocks), sides=sides,
         pairs=tuple(_placed(one, groups, span, start, end, request) for one in pairs),
+        random=random.get(name) if request.is_return else None,
     )  # fmt: skip
 
 

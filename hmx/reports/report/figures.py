@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hmx.errors import counted
+from hmx.config.textfile import quoted
+from hmx.errors import ExitCode, HmxError, counted
 from hmx.jobs.evaluation import RANDOM
 from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, MEASURED_BEFORE, UNTRAINED
 from hmx.records.metrics_table import METRICS
@@ -125,6 +127,24 @@ def _during(findings: RunFindings) -> Iterator[Series]:
             curve = replace(curve, low=ends[0], high=ends[1])
         name = f"evaluated, {group.name}" if len(findings.groups) > 1 else "evaluated"
         yield _series(curve.since(group.branch), name, colour)
+
+
+def learning_curve(findings: RunFindings) -> Plot:
+    """Return the return over training for a paper: without title and marks, and with a name for each line.
+
+    Raises:
+        HmxError: no run has a return yet (exit code 3).
+    """
+    plot, metric = _return(findings), RETURN.metrics[0]
+    if not any(metric in group.curves for group in findings.groups):
+        names = ", ".join(quoted(run.name) for run in findings.runs)
+        hint = f"continue until every environment has ended an episode: hmx resume {shlex.quote(findings.runs[0].name)}"
+        raise HmxError(f"cannot draw the return of {names}: none is known yet", f"{hint} --steps N", ExitCode.ARTEFACT)
+    seeds = findings.groups[0].seeds
+    name = f"mean of {seeds} seeds" if seeds > 1 else "training"
+    several = len(findings.groups) > 1  # the colours then say whose trained agents the dots are
+    series = (replace(line, name="" if several and line.kind == "dots" else line.name or name) for line in plot.series)
+    return replace(plot, title="", y=Axis("return per episode"), series=tuple(series), references=())
 
 
 def _evaluated(findings: RunFindings) -> Iterator[Series]:
