@@ -134,6 +134,10 @@ class RunConfig:
         False, "write TensorBoard event files to the folder tensorboard of the run", flag="--tensorboard",
         panel=OUTPUT_PANEL,
     )  # fmt: skip
+    sink: str = opt(
+        "", "send metrics to sinks that installed packages add, such as trackio; several with commas", flag="--sink",
+        metavar="NAME", panel=OUTPUT_PANEL,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

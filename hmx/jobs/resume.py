@@ -39,6 +39,7 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import enable_cache
 from hmx.runs.devices import device_name
 from hmx.runs.event_files import check_installed
+from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.memory import placed
 from hmx.runs.programs import Programs
 from hmx.runs.restoring import Restored, Run, restore
@@ -229,6 +230,7 @@ def open_to_train(task: Loaded, paths: RunPaths, programs: Programs | None = Non
     session = placed(open_task(task, paths, programs))
     if session.cfg.run.tensorboard:
         check_installed()
+    installed_sinks(session.cfg.run.sink)
     return session
 
 

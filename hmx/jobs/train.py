@@ -42,6 +42,7 @@ from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
 from hmx.runs.device_memory import naming_shortages
 from hmx.runs.devices import device_name, make_mesh
 from hmx.runs.event_files import check_installed
+from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.loop import LoopResult
 from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
@@ -144,6 +145,7 @@ def check_run(session: Session) -> NewRun:
     session = placed(session)
     if session.cfg.run.tensorboard:
         check_installed()
+    installed_sinks(session.cfg.run.sink)
     session, learned, reference, notes = _read_networks(session)
     return NewRun(session, learned, reference, (*([warning] if warning else []), *notes))
 

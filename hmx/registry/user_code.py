@@ -43,8 +43,8 @@ TRUST_FLAG, ACCEPT_FLAG = "--trust-env", "--accept-env-change"
 HASHES: Mapping[str, str] = {"env.id": "env.sha256", "net.kind": "net.sha256", "algo.name": "algo.sha256"}
 """Key that may hold a reference -> key with the SHA-256 of its file."""
 
-WHAT = {"env.id": "environment", "net.kind": "network", "algo.name": "algorithm"}
-GROUPS = {"env.id": "hmx.environments", "algo.name": "hmx.algorithms"}
+WHAT = {"env.id": "environment", "net.kind": "network", "algo.name": "algorithm", "run.sink": "sink"}
+GROUPS = {"env.id": "hmx.environments", "algo.name": "hmx.algorithms", "run.sink": "hmx.sinks"}
 """Key -> entry-point group by which installed packages add names to it."""
 
 _READ_IT = f"read it, then add {TRUST_FLAG} (trust=True in Python); hmx remembers it as it is now"

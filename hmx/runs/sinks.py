@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -45,6 +47,7 @@ class Sink:
     """
 
     required = False  # a required sink that fails ends the run; any other is dropped with a warning
+    prints = True  # whether stdout has what it prints; otherwise stderr, since stdout may be JSON
     name = "sink"
 
     def start(self, info: RunInfo) -> None:
@@ -176,7 +179,8 @@ class SinkGroup:
         failed: list[tuple[Sink, Exception]] = []
         for sink in sinks:
             try:
-                act(sink)
+                with contextlib.nullcontext() if sink.prints else contextlib.redirect_stdout(sys.stderr):
+                    act(sink)
             except Exception as error:
                 failed.append((sink, error))
         self.sinks = [sink for sink in self.sinks if all(sink is not other for other, _ in failed)]

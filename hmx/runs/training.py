@@ -24,6 +24,7 @@ from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.device_memory import naming_shortages
 from hmx.runs.event_files import TensorboardSink
 from hmx.runs.hosted import Host, compile_hosted
+from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports
 from hmx.runs.saving import Saver
 from hmx.runs.session import Session
@@ -45,7 +46,7 @@ def make_sinks(run: RunConfig, paths: RunPaths, more: Sequence[Sink], warnings: 
     if run.wandb != "disabled":
         wandb.append(WandbSink("online" if run.wandb == "online" else "offline", run.wandb_project))
     events = [TensorboardSink()] if run.tensorboard else []
-    sink_group = SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events])
+    sink_group = SinkGroup([JsonlSink(paths.metrics), *more, *wandb, *events, *installed_sinks(run.sink)])
     for text in filter(None, warnings):
         sink_group.warn(text)
     return sink_group

@@ -137,7 +137,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
     info = place / "evil-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
-    groups = ("hmx.environments", "hmx.algorithms", "gymnasium.envs", "jax_plugins")
+    groups = ("hmx.environments", "hmx.algorithms", "hmx.sinks", "gymnasium.envs", "jax_plugins")
     (info / "entry_points.txt").write_text("".join(f"[{group}]\nevil = payload:make\n" for group in groups))
     for name, changes in FOREIGN.items():
         _make_foreign(place, trained / "corridor", name, changes)

@@ -32,8 +32,8 @@ HOMONYMS = {
 }
 """Names of options whose default stands in several places, since they mean different things."""
 FREE_TEXT = {
-    "run.init_from", "run.name", "run.root", "run.wandb_project", "env.id", "net.kind", "net.sha256", "algo.name",
-    "algo.sha256", "ppo.ref",
+    "run.init_from", "run.name", "run.root", "run.wandb_project", "run.sink", "env.id", "net.kind", "net.sha256",
+    "algo.name", "algo.sha256", "ppo.ref",
 }  # fmt: skip
 GENERIC = {"name", "kind", "metric"}  # names of options that other things have too
 

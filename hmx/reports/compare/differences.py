@@ -19,7 +19,8 @@ from hmx.reports.compare.findings import Difference, DifferenceGroup
 from hmx.reports.compare.sides import Member, Side
 
 # Keys that identify runs and do not affect their results; seeds are listed with the sides.
-NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard")
+NO_PART = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.wandb", "run.wandb_project", "run.tensorboard",
+           "run.sink")  # fmt: skip
 
 # In the order of the report; any other section comes after them, under its own name.
 _TITLES = {
