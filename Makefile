@@ -85,7 +85,7 @@ $(VENV_EXTRAS)/.created:
 $(VENV_EXTRAS)/.installed: $(VENV_EXTRAS)/.created pyproject.toml $(PINS)
 	@echo "Installing hmx, its extras and the test tools into $(VENV_EXTRAS) (a few minutes the first time) ..."
 	@$(VENV_EXTRAS)/bin/python $(INSTALL) hatchling editables
-	@$(VENV_EXTRAS)/bin/python $(INSTALL) --no-build-isolation --editable '.[gymnasium,gymnax,brax,playground,smax,craftax,navix,xminigrid,jumanji,tensorboard,stablehlo,onnx,board,study,test,test-extras]'
+	@$(VENV_EXTRAS)/bin/python $(INSTALL) --no-build-isolation --editable '.[gymnasium,gymnax,brax,playground,smax,craftax,navix,xminigrid,jumanji,tensorboard,stablehlo,onnx,board,study,hub,test,test-extras]'
 	@touch $@
 
 test-extras: $(VENV_EXTRAS)/.installed

@@ -1,4 +1,4 @@
-"""List, show, export, rename or remove runs, or check one for damage."""
+"""List, show, export, rename, remove, push or pull runs, or check one for damage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from hmx.cli.boundary import print_json, say
 from hmx.cli.commands import Command, CommandGroup
-from hmx.cli.options import Json, RunArgument, argument, switch, with_options
+from hmx.cli.options import Json, RunArgument, argument, ask, switch, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.config.textfile import quoted
@@ -238,3 +238,61 @@ def sync(
 
     done = job(run, project=project, mode="offline" if offline else "online")
     write_result(done.to_json(), summaries.synchronisation(done), json)
+
+
+RepoArgument = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A model of the Hugging Face Hub.")]
+
+
+@app.command(cls=Command)
+def push(
+    run: RunArgument,
+    repo: RepoArgument,
+    to: Annotated[
+        Path | None, ask("--to", "FOLDER", "Only write the files that would be sent to a new folder.", OUTPUT_PANEL)
+    ] = None,
+    license_id: Annotated[
+        str, ask("--license", "ID", "Licence of the model in the Hub's spelling, such as mit; none by default.")
+    ] = "",
+    private: Annotated[bool, switch("--private", "Make a new model private.", OUTPUT_PANEL)] = False,
+    json: Json = False,
+) -> None:
+    """Publish a run on the Hugging Face Hub, with a model card.
+
+    Sends the configuration, the metrics, the newest intact checkpoint and the evaluation; not the command lines, paths
+    of this machine, your code and other reports. Look at the files first: --to FOLDER.
+
+    Example: hmx runs push hackmatrix-ppo-s0-001 me/hackmatrix --to published
+
+    Example: hmx runs push hackmatrix-ppo-s0-001 me/hackmatrix --license mit
+    """
+    from hmx.jobs.hub import push as job
+    from hmx.render.markdown import markdown
+    from hmx.reports import summaries
+    from hmx.reports.card import model_card
+
+    done = job(run, repo, model_card(run, repo, markdown, license_id), to=to, private=private)
+    write_result(done.to_json(), summaries.on_hub(done, f"look at {done.folder}/README.md" if to else ""), json)
+
+
+@app.command(cls=Command)
+def pull(
+    repo: RepoArgument,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[FOLDER]", help="New folder of the run.", show_default="runs/NAME")
+    ] = None,
+    revision: Annotated[str | None, ask("--revision", "NAME", "Branch, tag or commit (default: main).")] = None,
+    json: Json = False,
+) -> None:
+    """Fetch a run from the Hugging Face Hub.
+
+    It comes from a stranger: opening it runs no code, and code that it names runs only with --trust-env.
+
+    Example: hmx runs pull me/hackmatrix
+    """
+    from hmx.jobs.hub import pull as job
+    from hmx.records.paths import RunPaths
+    from hmx.reports import summaries
+
+    done = job(repo, folder, revision)
+    name = RunPaths(done.folder.parent, done.folder.name).argument
+    write_result(done.to_json(), summaries.on_hub(done, f"hmx watch {name}"), json)

@@ -16,6 +16,7 @@ from hmx.render.quantities import UNKNOWN, age, clock, data_size, number, short
 
 if TYPE_CHECKING:
     from hmx.jobs.evaluation import EvaluateResult, PolicyStats
+    from hmx.jobs.hub import HubResult
     from hmx.jobs.resume import ResumePlan
     from hmx.jobs.runs import ListResult
     from hmx.jobs.sync import SyncResult
@@ -288,6 +289,13 @@ def synchronisation(done: SyncResult) -> Document:
     sent = f"{counted(done.sent, 'record')} to the project {quoted(done.project)}; {done.there:,} already there"
     runs = ((f"seed {run.seed}", quoted(run.url or run.id, _LONGEST)) for run in done.wandb_runs)
     return Document("", (facts((("run", quoted(str(done.run), _LONGEST)), ("sent", sent), *runs)),))
+
+
+def on_hub(done: HubResult, then: str) -> Document:
+    """Show where the files of a run on the Hugging Face Hub are, and what to do next."""
+    files = f"{counted(len(done.files), 'file')}, {data_size(done.size)}"
+    rows = [("model", done.url or done.repo), ("folder", quoted(str(done.folder), _LONGEST)), ("files", files)]
+    return Document("", (facts((*rows, *([("next", then)] if then else []))),))
 
 
 def _listed(name: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:

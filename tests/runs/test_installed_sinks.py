@@ -129,6 +129,6 @@ def test_a_package_that_only_the_current_folder_has_needs_trust(
 
 
 @pytest.mark.usefixtures("package")
-def test_no_name_is_no_sink() -> None:
+def test_an_empty_name_gives_no_sink() -> None:
     assert installed_sinks("") == [] and [type(sink).__name__ for sink in installed_sinks("log,log")] == ["Log"]
     assert not any(sink.required for sink in SinkGroup(installed_sinks("log,failing")).sinks)
