@@ -1,6 +1,6 @@
 """How often `hmx gate` keeps a change that does not help, and how many pairs it needs for one that does.
 
-Returns are drawn from those of recorded seeds, so their distributions are real: many ties, floors, long tails. Each
+Returns are drawn from those of recorded seeds, so their distributions are real: many ties, bounds, long tails. Each
 attempt goes through the ledger and the verdicts of `hmx gate` itself; only the training is replaced.
 
     python benchmarks/gate_campaigns.py record           # trains the seeds, and writes gate_returns.json
@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
-from hmx.gates.records import Attempt, Gate, GateSettings, Pair, Program
+from hmx.gates.records import Attempt, GateSettings, Ledger, Pair, Program
 from hmx.gates.worker import decide
 from hmx.study.records import Objective
 
 RETURNS = Path(__file__).with_name("gate_returns.json")
 RECORDED: Mapping[str, Mapping[str, object]] = {
     "cartpole-discrete": {"run.total_steps": 20_000},
-    "pendulum": {"run.total_steps": 100_000},
-    "gymnax/Breakout-MinAtar": {"run.total_steps": 100_000},
-    "hackmatrix": {"run.total_steps": 100_000, "env.num_envs": 32, "env.max_steps": 200},
+    "pendulum": {"run.total_steps": 40_000},
+    "gymnax/Breakout-MinAtar": {"run.total_steps": 40_000},
+    "hackmatrix": {"run.total_steps": 40_000, "env.num_envs": 16, "env.max_steps": 100},
 }
-SEEDS = 64
+SEEDS = 32
 Returns = np.ndarray[Any, Any]
 EFFECTS = (0.5, 1.0, 2.0)  # in standard deviations of the seeds
 
@@ -55,9 +55,9 @@ def record(seeds: int) -> None:
         RETURNS.write_text(json.dumps(found, indent=1) + "\n")
 
 
-def gate_of(settings: GateSettings, attempts: Sequence[Attempt]) -> Gate:
+def gate_of(settings: GateSettings, attempts: Sequence[Attempt]) -> Ledger:
     """Return a gate without files."""
-    return Gate(folder=Path("campaign"), settings=settings, attempts=tuple(attempts))
+    return Ledger(folder=Path("campaign"), settings=settings, attempts=tuple(attempts))
 
 
 def attempt_of(number: int, level: float) -> Attempt:

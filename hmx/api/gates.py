@@ -81,9 +81,9 @@ def gate(
         stream.write(f"{both}; e-value {e_value:.3g} of {needed:.3g}\n")
 
     flags = {key: user_code.adopt(value) if callable(value) else value for key, value in changes.items()}
-    change = campaign.Change((), flags, Path(source) if source else None, command)
+    change = campaign.Change((), flags, Path(source) if source else None, command, abandon)
     shown = tell if progress else campaign.ignore
-    now, attempt = campaign.try_change(records.find_gate(name), change, abandon=abandon, tell=shown)
+    now, attempt = campaign.try_change(records.find_gate(name), change, tell=shown)
     return report.attempt_facts(now, attempt)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import print_json, say
+from hmx.cli.boundary import say
 from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import ConfigFile, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, write_outputs, write_result
@@ -35,16 +37,37 @@ OtherTrainer = Annotated[
 _FIXED = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.total_steps")  # of both sides
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """What the first baseline starts from."""
+
+    preset: Preset = None
+    config: ConfigFile = None
+    sets: Sets = None
+
+
+@dataclass(frozen=True)
+class TryOptions:
+    """How to try a change."""
+
+    source: Annotated[Path | None, ask("--source", "FOLDER", "Train with another checkout of hmx.", CONFIG_PANEL)] = (
+        None
+    )
+    abandon: Annotated[
+        bool, switch("--abandon", "End the attempt that has no verdict, with the pairs that it has.", PANEL)
+    ] = False
+    quiet: Quiet = False
+    json: Json = False
+
+
 @app.command(cls=Command)
 @with_options([field for field in flagged() if field.key != "run.name"])
 def new(
     typed: Typed,
     request: GateRequest,
+    baseline: Baseline,
     gate: GateArgument,
     command: OtherTrainer = None,
-    preset: Preset = None,
-    config: ConfigFile = None,
-    sets: Sets = None,
     json: Json = False,
 ) -> None:
     """Make a gate: the baseline that changes are compared with, what they must improve, and how sure that must be.
@@ -62,7 +85,8 @@ def new(
 
     loaded = None
     if not command:
-        loaded = load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True)
+        sets, file = baseline.sets or (), baseline.config
+        loaded = load(preset=baseline.preset, file=file, sets=sets, flags=typed, new_run=True)
     made = new_gate(gate_place(gate), request, loaded, command or ())
     found = gate_status(made)
     write_result(found.to_json(), status(found), json)
@@ -71,18 +95,7 @@ def new(
 @app.command("try", cls=Command)
 @with_options([field for field in flagged() if field.key not in _FIXED])
 def try_(
-    typed: Typed,
-    gate: GateArgument,
-    command: OtherTrainer = None,
-    sets: Sets = None,
-    source: Annotated[
-        Path | None, ask("--source", "FOLDER", "Train with another checkout of hmx.", CONFIG_PANEL)
-    ] = None,
-    abandon: Annotated[
-        bool, switch("--abandon", "End the attempt that has no verdict, with the pairs that it has.", PANEL)
-    ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    typed: Typed, options: TryOptions, gate: GateArgument, command: OtherTrainer = None, sets: Sets = None
 ) -> None:
     """Try a change: train it and the baseline on the same seeds, pair by pair, until the verdict is clear.
 
@@ -98,41 +111,44 @@ def try_(
 
     Example: hmx gate try mine -- python train2.py --seed {seed} --out {file}
     """
-    from rich.console import Console
-
-    from hmx.console.panel import ConsoleSink
     from hmx.gates.campaign import Change, try_change
     from hmx.gates.records import find_gate
     from hmx.gates.report import attempt_facts, gate_status, verdict
     from hmx.gates.worker import Stopped
     from hmx.records.plain import plain_object
 
-    found = find_gate(gate)
-    console = Console(stderr=True, highlight=False)
-
-    def sinks() -> Sequence[Sink]:
-        return [] if quiet or not console.is_terminal else [ConsoleSink(console)]
-
-    def tell(pair: Pair, e_value: float, needed: float) -> None:
-        if not quiet:
-            values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
-            say("pair", f"{values}; e-value {e_value:.3g} of {needed:.3g}")
-
-    change = Change(sets or (), typed, source, command or ())
+    change = Change(sets or (), typed, options.source, command or (), options.abandon)
+    words = ["hmx", *sys.argv[1:]]
     try:
         now, attempt = try_change(
-            found, change, abandon=abandon, tell=tell, sinks=sinks, command_line=["hmx", *sys.argv[1:]]
-        )
+            find_gate(gate), change, tell=partial(_tell, options.quiet), sinks=partial(_sinks, options.quiet),
+            command_line=words,
+        )  # fmt: skip
     except Stopped as stop:
         say("stopped", f"continue with: hmx gate try {shlex.quote(gate)}")
         raise typer.Exit(128 + stop.signum) from None
-    facts, status = attempt_facts(now, attempt), gate_status(now)
-    if json:
-        print_json({"schema": status.schema_number, **plain_object(facts), "next": plain_object(status.next)})
-    else:
-        write_result({}, verdict(facts, status.next), json=False)
-    if facts.verdict != "keep":
+    found, status = attempt_facts(now, attempt), gate_status(now)
+    body = {"schema": status.schema_number, **plain_object(found), "next": plain_object(status.next)}
+    write_result(body, verdict(found, status.next), options.json)
+    if found.verdict != "keep":
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
+
+
+def _tell(quiet: bool, pair: Pair, e_value: float, needed: float) -> None:
+    """Say what a pair was, and the evidence after it."""
+    if not quiet:
+        values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
+        say("pair", f"{values}; e-value {e_value:.3g} of {needed:.3g}")
+
+
+def _sinks(quiet: bool) -> Sequence[Sink]:
+    """Return the panel of a run, on a terminal."""
+    from rich.console import Console
+
+    from hmx.console.panel import ConsoleSink
+
+    console = Console(stderr=True, highlight=False)
+    return [] if quiet or not console.is_terminal else [ConsoleSink(console)]
 
 
 @app.command(cls=Command)

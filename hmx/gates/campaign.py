@@ -25,8 +25,8 @@ from hmx.gates.records import (
     SOURCE,
     VERDICT,
     Attempt,
-    Gate,
     GateSettings,
+    Ledger,
     Pair,
     Program,
     Verdict,
@@ -55,12 +55,13 @@ _DIGEST = "from hmx.registry.load import load; from hmx.gates.programs import lo
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What to try; all empty continues the attempt that has no verdict."""
+    """What to try; if all is empty, the attempt that has no verdict continues."""
 
     sets: Sequence[str] = ()  # of the form section.key=value
     flags: Mapping[str, object] = dataclasses.field(default_factory=dict)  # by dotted key
     source: Path | None = None  # a checkout of hmx
     command: Sequence[str] = ()  # of another trainer
+    abandon: bool = False  # end the attempt that has no verdict, as undecided
 
     def __bool__(self) -> bool:
         return bool(self.sets or self.flags or self.source or self.command)
@@ -70,7 +71,7 @@ def ignore(pair: Pair, e_value: float, needed: float) -> None:
     """Take no notice of a pair."""
 
 
-def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, command: Sequence[str] = ()) -> Gate:
+def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, command: Sequence[str] = ()) -> Ledger:
     """Make a gate, whose baseline is a configuration or a command of another trainer.
 
     Raises:
@@ -88,7 +89,7 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         if problems := known_problems(cfg):
             raise error_of(problems, loaded.values, loaded.origins)
         if request.max_seeds % cfg.run.num_seeds:
-            message = f"--max-seeds {request.max_seeds} is no multiple of --seeds {cfg.run.num_seeds}"
+            message = f"--max-seeds {request.max_seeds} is not a multiple of --seeds {cfg.run.num_seeds}"
             raise HmxError(message, f"--max-seeds {request.max_seeds + -request.max_seeds % cfg.run.num_seeds}")
         open_session(cfg)  # its own checks
         (program, files), seed = programs.of_config(Loaded(cfg), None), cfg.run.seed
@@ -109,20 +110,18 @@ def _objective(request: GateRequest) -> Objective:
 
 
 def try_change(
-    gate: Gate,
+    gate: Ledger,
     change: Change,
     *,
-    abandon: bool = False,
     tell: Tell = ignore,
     sinks: Callable[[], Sequence[Sink]] = no_sinks,
     command_line: Sequence[str] = (),
-) -> tuple[Gate, Attempt]:
+) -> tuple[Ledger, Attempt]:
     """Try a change against the baseline; one that was tried before has its verdict already.
 
     Args:
         gate: the gate.
         change: what to try.
-        abandon: end the attempt that has no verdict, as undecided, instead.
         tell: receives each pair.
         sinks: makes the receivers of a run's records.
         command_line: kept in the meta.json of each run.
@@ -137,9 +136,8 @@ def try_change(
     """
     with _alone(gate):
         gate = read_gate(gate.folder)
-        judge = Judge(gate, tell, sinks, command_line)
-        attempt = _attempt(gate, change, abandon)
-        if abandon and attempt.verdict is None:
+        attempt = _attempt(gate, change)
+        if change.abandon and attempt.verdict is None:
             _end(gate, attempt)
         elif attempt.verdict is None:
             gate = read_gate(gate.folder)
@@ -151,7 +149,7 @@ def try_change(
 
 
 @contextlib.contextmanager
-def _alone(gate: Gate) -> Iterator[None]:
+def _alone(gate: Ledger) -> Iterator[None]:
     """Keep other processes from trying changes inside the block."""
     try:
         with RunLock(RunPaths(gate.folder.parent, gate.folder.name)):
@@ -161,13 +159,13 @@ def _alone(gate: Gate) -> Iterator[None]:
         raise HmxError(f"another process tries a change: {problem.message}", hint) from None
 
 
-def _attempt(gate: Gate, change: Change, abandon: bool) -> Attempt:
+def _attempt(gate: Ledger, change: Change) -> Attempt:
     """Return the attempt of a change: the one that is open or was made before, otherwise a new one."""
     now, baseline = gate.open, gate.baseline
-    if abandon or not change:
+    if change.abandon or not change:
         if now is None:
-            what = "to abandon" if abandon else "to continue"
-            raise HmxError(f"there is nothing {what}: each attempt has a verdict", f"hmx gate try {gate.name} --help")
+            hint = f"hmx gate try {gate.argument} --help"
+            raise HmxError("there is no attempt to continue or to abandon: each has a verdict", hint)
         return now
     program, files, cfg = _candidate(baseline, change, gate.settings.objective)
     before = [one for one in gate.attempts[1:] if one.baseline == baseline.number]
@@ -175,7 +173,7 @@ def _attempt(gate: Gate, change: Change, abandon: bool) -> Attempt:
         if one.program.digest == program.digest:
             return one
     if now is not None:
-        hint = f"continue it: hmx gate try {gate.name}; or end it: hmx gate try {gate.name} --abandon"
+        hint = f"continue it: hmx gate try {gate.argument}; or end it: hmx gate try {gate.argument} --abandon"
         raise HmxError(f"attempt {now.number} has no verdict yet: {now.program.text}", hint)
     number = len(gate.attempts)
     attempt = Attempt(
@@ -258,7 +256,7 @@ def _other_digest(attempt: Attempt) -> str:
     return next((line.split()[-1] for line in done.stdout.splitlines() if line.startswith("digest ")), "")
 
 
-def _end(gate: Gate, attempt: Attempt) -> None:
+def _end(gate: Ledger, attempt: Attempt) -> None:
     """End an attempt as undecided, with the pairs that are complete."""
     from hmx.gates.verify import recorded_pairs
 
@@ -267,7 +265,7 @@ def _end(gate: Gate, attempt: Attempt) -> None:
     write_once(attempt.folder / VERDICT, verdict)
 
 
-def _check_versions(gate: Gate, attempt: Attempt) -> None:
+def _check_versions(gate: Ledger, attempt: Attempt) -> None:
     """Refuse (exit code 2) to compare runs of different versions of packages."""
     now = programs.versions()
     for made in (gate.attempts[attempt.baseline], attempt):
@@ -275,8 +273,5 @@ def _check_versions(gate: Gate, attempt: Attempt) -> None:
                  if old != now.get(name)]  # fmt: skip
         if other:
             message = f"attempt {made.number} was made with other versions: {one_line(', '.join(other))}"
-            raise HmxError(message, f"install the same versions, or make another gate: hmx gate new {_other(gate)}")
-
-
-def _other(gate: Gate) -> str:
-    return shlex.quote(f"{gate.folder.name}-2")
+            another = shlex.quote(f"{gate.folder.name}-2")
+            raise HmxError(message, f"install the same versions, or make another gate: hmx gate new {another}")

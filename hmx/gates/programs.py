@@ -23,7 +23,7 @@ from hmx.config.files import read_plain, sha256_of, words
 from hmx.config.references import FUNCTION, is_reference, parse
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.gates.records import CODE, CONFIG, RESULT, SOURCE, Attempt, Gate, Program
+from hmx.gates.records import CODE, CONFIG, RESULT, SOURCE, Attempt, Ledger, Program
 from hmx.records import meta
 from hmx.records.atomic import writing
 from hmx.registry.load import Loaded, bind, load
@@ -118,7 +118,7 @@ def _tree(checkout: Path) -> dict[str, bytes]:
     """Return the files of a checkout of hmx by relative path."""
     root = checkout if (checkout / "hmx" / "__init__.py").is_file() else checkout / "src"
     if not (root / "hmx" / "__init__.py").is_file():
-        raise HmxError(f"{checkout} is no checkout of hmx: it has no hmx/__init__.py", "--source FOLDER")
+        raise HmxError(f"{checkout} is not a checkout of hmx: it has no hmx/__init__.py", "--source FOLDER")
     paths = (path for path in sorted((root / "hmx").rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     try:
         return {str(path.relative_to(root)): path.read_bytes() for path in paths}
@@ -190,7 +190,7 @@ def write_files(folder: Path, files: Mapping[str, Files]) -> None:
                 path.write_bytes(data)
 
 
-def check_files(gate: Gate, attempt: Attempt) -> None:
+def check_files(gate: Ledger, attempt: Attempt) -> None:
     """Refuse (exit code 3) to train a program whose files are not what they were when it was tried."""
     program = attempt.program
     changed = [file for file, digest in program.files.items() if _sha256(Path(program.place, file)) != digest]

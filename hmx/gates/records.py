@@ -110,7 +110,7 @@ class Attempt:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Gate:
+class Ledger:
     """A gate as its files are now."""
 
     folder: Path
@@ -118,8 +118,8 @@ class Gate:
     attempts: tuple[Attempt, ...]  # by number; attempt 0 is the first baseline
 
     @property
-    def name(self) -> str:
-        """Its name on a command line."""
+    def argument(self) -> str:
+        """Its name on a command line, quoted for the shell."""
         return shlex.quote(self.folder.name if self.folder.parent == Path(GATES) else str(self.folder))
 
     @property
@@ -169,7 +169,7 @@ def check_new(folder: Path) -> None:
         raise HmxError(f"there is a gate {folder}", f"use another name, or see what it has: hmx gate status {place}")
 
 
-def find_gate(text: str | Path, root: str | Path = GATES) -> Gate:
+def find_gate(text: str | Path, root: str | Path = GATES) -> Ledger:
     """Read a gate by its name in `root` or by its path.
 
     Raises:
@@ -184,7 +184,7 @@ def find_gate(text: str | Path, root: str | Path = GATES) -> Gate:
                    ExitCode.ARTEFACT)  # fmt: skip
 
 
-def read_gate(folder: Path) -> Gate:
+def read_gate(folder: Path) -> Ledger:
     """Read a gate by its folder; errors as of `find_gate`."""
     try:
         names = sorted(name for name in names_in(folder / ATTEMPTS) if name.isdecimal())
@@ -196,7 +196,7 @@ def read_gate(folder: Path) -> Gate:
     if [one.number for one in known] != list(range(len(known))) or not known:
         missing = f"{folder / ATTEMPTS} lacks an attempt: it has {[one.number for one in known]}"
         raise HmxError(missing, "restore it from a copy; every attempt counts", ExitCode.ARTEFACT)
-    return Gate(folder=folder, settings=read_record(GateSettings, folder / SETTINGS), attempts=known)
+    return Ledger(folder=folder, settings=read_record(GateSettings, folder / SETTINGS), attempts=known)
 
 
 def _read_attempt(folder: Path) -> Attempt | None:
@@ -215,7 +215,7 @@ def attempt_folder(gate: Path, number: int) -> Path:
     return gate / ATTEMPTS / f"{number:04d}"
 
 
-def adopt(gate: Gate, number: int) -> Gate:
+def adopt(gate: Ledger, number: int) -> Ledger:
     """Make an attempt the baseline of the next ones.
 
     Raises:
@@ -223,9 +223,9 @@ def adopt(gate: Gate, number: int) -> Gate:
     """
     attempt = next((one for one in gate.attempts[1:] if one.number == number), None)
     if attempt is None:
-        raise HmxError(f"there is no attempt {number}", f"hmx gate status {gate.name} lists them")
+        raise HmxError(f"there is no attempt {number}", f"hmx gate status {gate.argument} lists them")
     if attempt.adopted:
-        raise HmxError(f"attempt {number} was adopted before", f"hmx gate status {gate.name} shows the baseline")
+        raise HmxError(f"attempt {number} was adopted before", f"hmx gate status {gate.argument} shows the baseline")
     if attempt.verdict is None or attempt.verdict.outcome != "keep":
         verdict = attempt.verdict.outcome if attempt.verdict else "not known yet"
         raise HmxError(f"cannot adopt attempt {number}: its verdict is {verdict}", "only keep can be adopted")

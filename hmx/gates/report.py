@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmx.errors import counted
-from hmx.gates.records import MEANING, Attempt, Gate, GateSettings
+from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger
 from hmx.gates.verify import GateVerification
 from hmx.gates.worker import differences
 from hmx.records.plain import JsonResult, ShortRepr
@@ -72,7 +72,7 @@ class GateStatus(ShortRepr, JsonResult):
     next: Advice
 
 
-def gate_status(gate: Gate) -> GateStatus:
+def gate_status(gate: Ledger) -> GateStatus:
     """Return the status of a gate."""
     fresh = {pair.seed: pair.baseline for one in gate.attempts if one.verdict and one.baseline == gate.baseline.number
              for pair in one.verdict.pairs}  # fmt: skip
@@ -84,7 +84,7 @@ def gate_status(gate: Gate) -> GateStatus:
     )  # fmt: skip
 
 
-def attempt_facts(gate: Gate, attempt: Attempt) -> AttemptFacts:
+def attempt_facts(gate: Ledger, attempt: Attempt) -> AttemptFacts:
     """Return the facts of an attempt."""
     verdict = attempt.verdict
     gains = differences(gate, verdict.pairs) if verdict else []
@@ -99,15 +99,17 @@ def attempt_facts(gate: Gate, attempt: Attempt) -> AttemptFacts:
     )  # fmt: skip
 
 
-def _advice(gate: Gate) -> Advice:
+def _advice(gate: Ledger) -> Advice:
     current = gate.baseline
     if gate.open is not None:
-        return Advice(f"continue attempt {gate.open.number}", f"hmx gate try {gate.name}")
+        return Advice(f"continue attempt {gate.open.number}", f"hmx gate try {gate.argument}")
     kept = [one for one in gate.attempts if one.verdict and one.verdict.outcome == "keep" and not one.adopted
             and one.baseline == current.number]  # fmt: skip
     if kept:
-        return Advice(f"make attempt {kept[-1].number} the baseline", f"hmx gate adopt {gate.name} {kept[-1].number}")
-    return Advice("try a change", f"hmx gate try {gate.name} --help")
+        return Advice(
+            f"make attempt {kept[-1].number} the baseline", f"hmx gate adopt {gate.argument} {kept[-1].number}"
+        )
+    return Advice("try a change", f"hmx gate try {gate.argument} --help")
 
 
 _TONES: dict[str, Tone] = {"keep": "good", "worse": "bad", "failed": "bad", "": "strong"}
@@ -118,7 +120,7 @@ def status(found: GateStatus) -> Document:
     return Document(f"Gate {found.gate.name}", tuple(_ledger(found)))
 
 
-def report(gate: Gate, found: GateStatus) -> Document:
+def report(gate: Ledger, found: GateStatus) -> Document:
     """Build the report: the ledger, and the evidence of each attempt after each of its pairs."""
     series = []
     for one in gate.attempts[1:]:

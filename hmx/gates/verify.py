@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hmx.errors import HmxError
-from hmx.gates.records import Attempt, Gate, Pair, read_gate
+from hmx.gates.records import Attempt, Ledger, Pair, read_gate
 from hmx.gates.worker import decide, differences, values, verdict_of
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.records.verify import Damage, verify
@@ -25,7 +25,7 @@ class GateVerification(ShortRepr, JsonResult):
     differences: tuple[Difference, ...]
 
 
-def verify_gate(gate: Gate) -> GateVerification:
+def verify_gate(gate: Ledger) -> GateVerification:
     """Compute levels, pairs and verdicts again; differences are the result, not an error."""
     gate = read_gate(gate.folder)
     found: list[Difference] = []
@@ -48,7 +48,7 @@ def verify_gate(gate: Gate) -> GateVerification:
     return GateVerification(gate=gate.folder, attempts=count, pairs=pairs, runs=runs, differences=tuple(found))
 
 
-def recorded_pairs(gate: Gate, attempt: Attempt) -> list[Pair]:
+def recorded_pairs(gate: Ledger, attempt: Attempt) -> list[Pair]:
     """Return the pairs whose runs are complete, from the first seed on without a gap."""
     pairs: list[Pair] = []
     while len(pairs) < gate.settings.max_seeds:
@@ -62,7 +62,7 @@ def recorded_pairs(gate: Gate, attempt: Attempt) -> list[Pair]:
     return pairs
 
 
-def _check_pairs(gate: Gate, attempt: Attempt) -> Iterator[str]:
+def _check_pairs(gate: Ledger, attempt: Attempt) -> Iterator[str]:
     """Yield how a verdict differs from what its runs say."""
     verdict = attempt.verdict
     assert verdict is not None

@@ -20,7 +20,7 @@ from hmx.config.files import read_plain, words
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, nearest, one_line
 from hmx.gates.programs import check_files, command_of, copied, load_changed
-from hmx.gates.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, VERDICT, Attempt, Gate, Outcome, Pair, Verdict
+from hmx.gates.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, VERDICT, Attempt, Ledger, Outcome, Pair, Verdict
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import check_run
 from hmx.records import checkpoints
@@ -72,7 +72,7 @@ class Judge:
     """
 
     def __init__(
-        self, gate: Gate, tell: Tell, sinks: Callable[[], Sequence[Sink]], command_line: Sequence[str]
+        self, gate: Ledger, tell: Tell, sinks: Callable[[], Sequence[Sink]], command_line: Sequence[str]
     ) -> None:
         self._gate = gate
         self._tell = tell
@@ -211,7 +211,7 @@ def _wait(process: subprocess.Popen[bytes], guard: SignalGuard) -> int:
                 process.send_signal(guard.requested)
 
 
-def decide(gate: Gate, attempt: Attempt, pairs: Sequence[Pair]) -> Verdict | None:
+def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[Pair]) -> Verdict | None:
     """Return the verdict of an attempt by the pairs so far; None if more pairs are needed.
 
     It looks after each pair, and pairs after the decisive one do not count.
@@ -242,7 +242,7 @@ def verdict_of(
     return Verdict(outcome=outcome, reason=reason, pairs=tuple(pairs), e_value=e_value(seen), e_worse=worse)
 
 
-def differences(gate: Gate, pairs: Sequence[Pair]) -> list[float]:
+def differences(gate: Ledger, pairs: Sequence[Pair]) -> list[float]:
     """Return by how much the candidate is better in each pair."""
     sign = 1 if gate.settings.objective.higher_is_better else -1
     return [sign * (pair.candidate - pair.baseline) for pair in pairs]
@@ -253,7 +253,7 @@ def config_of(attempt: Attempt, seed: int) -> Config:
     return replace(load_changed(attempt).config, {"run.seed": seed, "run.name": f"{seed:04d}"})
 
 
-def values(gate: Gate, attempt: Attempt, seed: int) -> tuple[float, ...]:
+def values(gate: Ledger, attempt: Attempt, seed: int) -> tuple[float, ...]:
     """Return the metric of each seed of a complete run.
 
     Raises:

@@ -39,6 +39,7 @@ def best_trial(folder: str | Path) -> BestTrial:
         raise HmxError(message, f"{now.next.text}: {now.next.command}", ExitCode.ARTEFACT)
     trial = study.by_number[now.choice]
     config = with_values(study.configs, trial.values)
-    if not config.run.eval_episodes:  # trials are not evaluated, but a run usually is
-        config = replace(config, {"run.eval_episodes": FIELDS["run.eval_episodes"].default})
+    # Trials are evaluated only where that is needed, but a run usually is.
+    keys = ["run.evaluations"] if config.run.eval_episodes else ["run.evaluations", "run.eval_episodes"]
+    config = replace(config, {key: FIELDS[key].default for key in keys})
     return BestTrial(study=study.folder, standing=now, best=ranked_trial(study, trial), run=trial.folder, config=config)

@@ -185,8 +185,8 @@ def study_place(text: str | Path) -> Path:
 
 
 def base_config(loaded: Loaded, evaluated: bool) -> Config:
-    """Return the configuration of trials: without a name, and without the final evaluation unless it is needed."""
-    changes: dict[str, object] = {"run.name": "", **hashes_of(values_of(loaded.config))}
+    """Return the configuration of trials: without a name, and without evaluations that are not needed."""
+    changes: dict[str, object] = {"run.name": "", "run.evaluations": 0, **hashes_of(values_of(loaded.config))}
     if evaluated and not loaded.config.run.eval_episodes:
         raise HmxError("--metric evaluation needs episodes", "--eval-episodes 100")
     if not evaluated and not loaded.origins.get("run.eval_episodes", "values").startswith(_GIVEN):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hmx.gates.campaign import Change, new_gate, try_change
-from hmx.gates.records import Attempt, Gate
+from hmx.gates.records import Attempt, Ledger
 from hmx.gates.request import GateRequest
 
 TRAINER = """
@@ -29,13 +29,13 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 
 
 @pytest.fixture
-def gate(tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]) -> Gate:
+def gate(tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]) -> Ledger:
     """A gate whose baseline is the trainer without a gain; its first level is 0.2."""
     request = GateRequest(metric="score", max_seeds=10, error=0.4, attempts=1)
     return new_gate(tmp_path / "gates" / "g", request, command=trainer("0"))
 
 
 @pytest.fixture
-def attempt(trainer: Callable[[str], tuple[str, ...]]) -> Callable[[Gate, str], tuple[Gate, Attempt]]:
+def attempt(trainer: Callable[[str], tuple[str, ...]]) -> Callable[[Ledger, str], tuple[Ledger, Attempt]]:
     """Tries a gain of the trainer."""
     return lambda gate, gain: try_change(gate, Change(command=trainer(gain)))

@@ -12,7 +12,7 @@ import pytest
 
 from hmx.errors import HmxError
 from hmx.gates.campaign import Change, try_change
-from hmx.gates.records import Attempt, Gate, adopt, find_gate, read_gate
+from hmx.gates.records import Attempt, Ledger, adopt, find_gate, read_gate
 from hmx.gates.report import gate_status
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import Judge, read_result
@@ -20,10 +20,10 @@ from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 from hmx.stats.evidence import e_value
 
-Try = Callable[[Gate, str], tuple[Gate, Attempt]]
+Try = Callable[[Ledger, str], tuple[Ledger, Attempt]]
 
 
-def test_a_clear_gain_is_kept_after_few_pairs(gate: Gate, attempt: Try) -> None:
+def test_a_clear_gain_is_kept_after_few_pairs(gate: Ledger, attempt: Try) -> None:
     gate, kept = attempt(gate, "9")
     assert kept.verdict is not None
     assert (kept.verdict.outcome, kept.level) == ("keep", 0.2)
@@ -33,7 +33,7 @@ def test_a_clear_gain_is_kept_after_few_pairs(gate: Gate, attempt: Try) -> None:
     assert verify_gate(gate).differences == ()
 
 
-def test_a_loss_is_worse_and_a_hopeless_attempt_ends_early(gate: Gate, attempt: Try) -> None:
+def test_a_loss_is_worse_and_a_hopeless_attempt_ends_early(gate: Ledger, attempt: Try) -> None:
     _, lost = attempt(gate, "-9")
     assert lost.verdict is not None
     assert lost.verdict.outcome in ("worse", "no difference")
@@ -41,7 +41,7 @@ def test_a_loss_is_worse_and_a_hopeless_attempt_ends_early(gate: Gate, attempt: 
     assert e_value([pair.candidate - pair.baseline for pair in lost.verdict.pairs]) < 1
 
 
-def test_an_attempt_uses_seeds_and_a_level_that_no_decision_has_seen(gate: Gate, attempt: Try) -> None:
+def test_an_attempt_uses_seeds_and_a_level_that_no_decision_has_seen(gate: Ledger, attempt: Try) -> None:
     gate, lost = attempt(gate, "-9")
     gate, kept = attempt(gate, "9")
     assert lost.verdict is not None and kept.verdict is not None
@@ -54,7 +54,7 @@ def test_an_attempt_uses_seeds_and_a_level_that_no_decision_has_seen(gate: Gate,
     assert gate_status(gate).baseline_seeds == len(next_one.verdict.pairs if next_one.verdict else ())
 
 
-def test_an_equal_proposal_is_answered_from_the_ledger(gate: Gate, attempt: Try) -> None:
+def test_an_equal_proposal_is_answered_from_the_ledger(gate: Ledger, attempt: Try) -> None:
     gate, first = attempt(gate, "9")
     before = sorted(gate.folder.rglob("*"))
     gate, again = attempt(gate, "9")
@@ -65,7 +65,7 @@ def test_an_equal_proposal_is_answered_from_the_ledger(gate: Gate, attempt: Try)
     assert not same.verdict.pairs
 
 
-def test_a_changed_file_is_another_proposal(gate: Gate, attempt: Try, tmp_path: Path) -> None:
+def test_a_changed_file_is_another_proposal(gate: Ledger, attempt: Try, tmp_path: Path) -> None:
     gate, first = attempt(gate, "9")
     with (tmp_path / "train.py").open("a") as file:
         file.write("# another version\n")
@@ -77,7 +77,7 @@ def test_a_changed_file_is_another_proposal(gate: Gate, attempt: Try, tmp_path: 
 @pytest.mark.parametrize("gain, why", [
     ("nan", "it diverged: score is nan"), ("x", "exit code 1: ValueError: could not convert string to float: 'x'"),
 ])  # fmt: skip
-def test_a_candidate_that_fails_costs_nothing(gate: Gate, attempt: Try, gain: str, why: str) -> None:
+def test_a_candidate_that_fails_costs_nothing(gate: Ledger, attempt: Try, gain: str, why: str) -> None:
     gate, failed = attempt(gate, gain)
     assert failed.verdict is not None
     assert (failed.verdict.outcome, failed.verdict.reason) == ("failed", why)
@@ -87,7 +87,7 @@ def test_a_candidate_that_fails_costs_nothing(gate: Gate, attempt: Try, gain: st
 
 
 def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
-    gate: Gate, attempt: Try, tmp_path: Path
+    gate: Ledger, attempt: Try, tmp_path: Path
 ) -> None:
     program = gate.attempts[0].program
     shutil.move(tmp_path / "train.py", tmp_path / "other.py")
@@ -99,7 +99,7 @@ def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
     assert kept.verdict is not None and kept.verdict.outcome == "keep"
 
 
-def test_an_open_attempt_continues_or_is_abandoned(gate: Gate, attempt: Try, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_attempt_continues_or_is_abandoned(gate: Ledger, attempt: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is killed after the second pair: the next one finds its pairs."""
     run, ran = Judge._run_command, list[tuple[int, int]]()
 
@@ -122,7 +122,7 @@ def test_an_open_attempt_continues_or_is_abandoned(gate: Gate, attempt: Try, mon
     )
     copied = gate.folder.with_name("copy")
     shutil.copytree(gate.folder, copied)
-    _, ended = try_change(read_gate(copied), Change(), abandon=True)
+    _, ended = try_change(read_gate(copied), Change(abandon=True))
     assert ended.verdict is not None
     assert (ended.verdict.outcome, len(ended.verdict.pairs)) == ("undecided", 2)
     assert verify_gate(read_gate(copied)).differences == ()
@@ -132,7 +132,7 @@ def test_an_open_attempt_continues_or_is_abandoned(gate: Gate, attempt: Try, mon
     assert undisturbed.attempts[1].verdict == done.verdict
 
 
-def test_two_processes_do_not_try_at_once(gate: Gate, attempt: Try) -> None:
+def test_two_processes_do_not_try_at_once(gate: Ledger, attempt: Try) -> None:
     with (
         RunLock(RunPaths(gate.folder.parent, gate.folder.name)),
         pytest.raises(HmxError, match="another process tries"),
@@ -141,7 +141,7 @@ def test_two_processes_do_not_try_at_once(gate: Gate, attempt: Try) -> None:
     assert len(read_gate(gate.folder).attempts) == 1
 
 
-def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Gate, attempt: Try) -> None:
+def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Ledger, attempt: Try) -> None:
     gate, _ = attempt(gate, "-9")
     gate, _ = attempt(gate, "9")
     gate, _ = attempt(gate, "12")
@@ -157,7 +157,7 @@ def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Gate, 
 
 
 @pytest.mark.parametrize("change", ["value", "level", "verdict"])
-def test_verify_finds_a_changed_record(gate: Gate, attempt: Try, change: str) -> None:
+def test_verify_finds_a_changed_record(gate: Ledger, attempt: Try, change: str) -> None:
     """Files are sealed, so a forger must seal them again."""
     from hmx.study.records import write_once
 

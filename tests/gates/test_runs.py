@@ -11,7 +11,7 @@ import pytest
 import hmx.errors
 from hmx.errors import HmxError
 from hmx.gates.campaign import Change, new_gate, try_change
-from hmx.gates.records import Attempt, Gate, find_gate
+from hmx.gates.records import Attempt, Ledger, find_gate
 from hmx.gates.request import GateRequest
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import Judge
@@ -22,7 +22,7 @@ SIZES = {"env.id": "corridor", "env.num_envs": "4", "algo.num_steps": "8", "run.
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     """A gate whose baseline is code of the user; made once, and each test tries something else."""
     folder = tmp_path_factory.mktemp("own")
     with pytest.MonkeyPatch.context() as patch:
@@ -33,7 +33,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         yield made
 
 
-def tried(gate: Gate, *sets: str, **flags: str) -> Attempt:
+def tried(gate: Ledger, *sets: str, **flags: str) -> Attempt:
     """Try options, and code by its section."""
     named = {f"{section}.name": text for section, text in flags.items()}
     _, attempt = try_change(find_gate(gate.folder), Change(sets=sets, flags=named))
@@ -54,7 +54,7 @@ def edit(*changes: tuple[str, str]) -> None:
     [("    def init(key):", "    # a comment\n    def init(key):")], [("k_run", "key_of_the_run")],
 ])  # fmt: skip
 def test_code_without_an_effect_is_answered_without_training(
-    own: Gate, changes: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    own: Ledger, changes: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Judge, "_values", None)  # nothing may be trained
     edit(*changes)
@@ -64,14 +64,14 @@ def test_code_without_an_effect_is_answered_without_training(
 
 
 def test_an_option_that_changes_no_result_is_answered_without_training(
-    own: Gate, monkeypatch: pytest.MonkeyPatch
+    own: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Judge, "_values", None)
     attempt = tried(own, "run.keep=7")
     assert attempt.verdict is not None and attempt.verdict.outcome == "same"
 
 
-def test_code_with_an_effect_trains_pairs_on_the_same_seeds(own: Gate) -> None:
+def test_code_with_an_effect_trains_pairs_on_the_same_seeds(own: Ledger) -> None:
     edit(("0.5 * ((value", "0.25 * ((value"))
     attempt = tried(own, algo="./mine.py")
     assert attempt.verdict is not None
@@ -85,7 +85,7 @@ def test_code_with_an_effect_trains_pairs_on_the_same_seeds(own: Gate) -> None:
     assert (attempt.folder / "code" / "mine.py").read_text() == Path("mine.py").read_text()
 
 
-def test_equal_results_of_another_program_are_found_by_the_states(own: Gate) -> None:
+def test_equal_results_of_another_program_are_found_by_the_states(own: Ledger) -> None:
     """A check that never fails leaves other instructions in the program, and equal states."""
     edit(("return hmx.TrainState(", "params = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 0, x), params)\n        "
           "return hmx.TrainState("))  # fmt: skip
@@ -94,7 +94,7 @@ def test_equal_results_of_another_program_are_found_by_the_states(own: Gate) -> 
     assert (attempt.verdict.outcome, attempt.verdict.pairs) == ("same results", ())
 
 
-def test_code_that_cannot_be_built_has_failed(own: Gate) -> None:
+def test_code_that_cannot_be_built_has_failed(own: Ledger) -> None:
     edit(("    def init(key):", "    raise ValueError('no such network')\n\n    def init(key):"))
     attempt = tried(own, algo="./mine.py")
     assert attempt.verdict is not None
@@ -108,7 +108,7 @@ def test_code_that_cannot_be_built_has_failed(own: Gate) -> None:
     (("algo.learning_rat=1",), "unknown key"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_refused_and_leaves_no_attempt(
-    own: Gate, sets: tuple[str, ...], message: str
+    own: Ledger, sets: tuple[str, ...], message: str
 ) -> None:
     before = len(find_gate(own.folder).attempts)
     with pytest.raises(HmxError, match=message):
@@ -128,7 +128,7 @@ def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypat
         patch.setattr(Judge, "_values", None)
         _, same = try_change(gate, Change(source=tmp_path / "branch"))
     assert same.verdict is not None and same.verdict.outcome == "same"
-    with pytest.raises(HmxError, match="is no checkout of hmx"):
+    with pytest.raises(HmxError, match="is not a checkout of hmx"):
         try_change(gate, Change(source=tmp_path))
 
 

@@ -114,5 +114,5 @@ def test_wrong_names_and_a_missing_package_are_refused(
 
 def test_pull_refuses_a_folder_that_exists_and_names_that_lead_out(tmp_path: Path) -> None:
     for repo, folder in (("me/r", tmp_path), ("me/r", tmp_path / "-x"), ("me/..", None)):
-        with pytest.raises(HmxError, match="cannot write|not the name of a model"):
+        with pytest.raises(HmxError, match=r"cannot write|not the name of a model"):
             pull(repo, folder)
