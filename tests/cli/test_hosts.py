@@ -78,16 +78,18 @@ def assert_same(run: Path, reference: Path) -> None:
 
 
 def test_two_processes_train_as_one(hmx, tmp_path):
-    words = [*SMALL, "--steps", str(4 * STEPS), "--json"]
+    evaluating = [*SMALL, "--eval-episodes", "8"]
+    words = [*evaluating, "--steps", str(4 * STEPS), "--json"]
     with started(tmp_path, 2, "train", "--name", "both", *words) as processes:
         assert processes.wait() == [0, 0], processes.err(0) + processes.err(1)
     lines = [json.loads(line) for line in processes.out(0).splitlines()]  # nothing else on stdout
     assert [line["event"] for line in lines] == ["start", *["update"] * 4, "result"]
+    assert all("eval/return" in line for line in lines[1:-1])
     assert lines[-1]["state"] == "finished" and lines[-1]["device"] == "cpu (2 of 2, 2 processes)"
     assert processes.out(1) == processes.err(1) == "", "one process writes"
     # the folder is one that a single process goes on with
     assert hmx("resume", "both", "--steps", str(6 * STEPS)).exit_code == 0
-    assert hmx("train", "--name", "alone", *SMALL, "--steps", str(6 * STEPS)).exit_code == 0
+    assert hmx("train", "--name", "alone", *evaluating, "--steps", str(6 * STEPS)).exit_code == 0
     assert_same(tmp_path / "runs" / "both", tmp_path / "runs" / "alone")
 
 
