@@ -14,6 +14,7 @@ import numpy as np
 
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.api.configs import resolve
+from hmx.api.hints import for_python
 from hmx.config.schema import Config
 from hmx.envs import registry
 from hmx.envs.protocol import Env
@@ -128,6 +129,7 @@ def _batch(name: str, shape: tuple[int, ...], end: tuple[int, ...]) -> tuple[int
     return shape[:lead]
 
 
+@for_python
 def load_agent(
     run: str | Path,
     *,
@@ -155,11 +157,12 @@ def load_agent(
         session = source.open()
     restored, algorithm = source.agent(session, index, checkpoint), session.algorithm
     for text in restored.warnings:
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, stacklevel=3)
     act = jax.jit(algorithm.act, static_argnums=6)
     return TrainedAgent(source.cfg, session.env, restored.update, algorithm, restored.state, act)
 
 
+@for_python
 def make_env(env: EnvName = "hackmatrix", values: Mapping[str, object] | None = None) -> Env:
     """Build an environment from its id, or from your own file or function.
 
@@ -172,6 +175,7 @@ def make_env(env: EnvName = "hackmatrix", values: Mapping[str, object] | None = 
     return registry.make_env(config.env, config.reward)
 
 
+@for_python
 def check_env(
     env: EnvName, values: Mapping[str, object] | None = None, steps: int = CheckEnvRequest.steps
 ) -> CheckEnvFindings:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+from hmx.api.hints import for_python
 from hmx.errors import HmxError, counted
 from hmx.records.curves import RETURN
 from hmx.records.layout import find_run
@@ -49,6 +50,7 @@ class Chart:
         return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="{_HEIGHT}" style="border: 0"></iframe>'
 
 
+@for_python
 def plot(*runs: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROOT) -> Chart:
     """Draw a metric of runs over environment steps, each run averaged over its seeds.
 

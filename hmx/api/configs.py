@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hmx.api.hints import for_python
 from hmx.config.schema import Config
 from hmx.errors import HmxError
 from hmx.records import jsonl
@@ -27,6 +28,7 @@ NO_VALUES: Mapping[str, object] = MappingProxyType({})
 _COUNTERS = ("update", "env_steps", "seed")
 
 
+@for_python
 def load_config(
     values: Mapping[str, object] | None = None, *, preset: str | None = None, file: str | Path | None = None
 ) -> Config:
@@ -59,6 +61,7 @@ def resolve(
     return load(preset=preset, file=file, values=values, check=check, new_run=True)
 
 
+@for_python
 def load_metrics(run: str | Path, root: str | Path = DEFAULT_ROOT) -> dict[str, np.ndarray]:
     """Read the metrics of a run as columns, with one row per update and seed.
 

@@ -10,15 +10,16 @@ from pathlib import Path
 from rich.console import Console
 
 from hmx.api.configs import Settings, resolve
+from hmx.api.hints import for_python
 from hmx.console.panel import ConsoleSink
 from hmx.console.progress import ProgressLog
 from hmx.gates import report as gates
 from hmx.gates.report import AttemptFacts, GateStatus
 from hmx.gates.verify import GateVerification
+from hmx.jobs import evaluate as evaluating
 from hmx.jobs import fork as forking
 from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
-from hmx.jobs.evaluate import evaluate
 from hmx.jobs.evaluation import EvaluateResult
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.train import TrainResult
@@ -43,7 +44,11 @@ from hmx.study.verify import StudyVerification
 
 __all__ = ["compare", "evaluate", "fork", "resume", "show", "train"]
 
+evaluate = for_python(evaluating.evaluate)
+evaluate.__module__ = __name__  # where pickle finds it
 
+
+@for_python
 def train(
     settings: Settings | None = None,
     *,
@@ -75,6 +80,7 @@ def train(
         return training.train(task, sinks=[*_own_sinks(progress), *sinks], force=force)
 
 
+@for_python
 def resume(
     run: str | Path,
     changes: Mapping[str, object] | None = None,
@@ -101,6 +107,7 @@ def resume(
         return resuming.resume(run, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
 
 
+@for_python
 def fork(
     run: str | Path,
     changes: Mapping[str, object] | None = None,
@@ -132,6 +139,7 @@ def fork(
         return forking.fork(run, request, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
 
 
+@for_python
 def compare(
     *sides: str | Path, metric: str = CompareRequest.metric, root: str | Path = DEFAULT_ROOT
 ) -> CompareFindings:

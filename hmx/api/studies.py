@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hmx.api.configs import NO_VALUES, Settings, resolve
+from hmx.api.hints import for_python, in_python
 from hmx.config.fields import fields_of
 from hmx.config.schema import Config
 from hmx.errors import HmxError
@@ -40,6 +41,7 @@ __all__ = [
 ]
 
 
+@for_python
 def new_study(
     study: str | Path,
     space: Mapping[str, str | Sequence[object]],
@@ -68,6 +70,7 @@ def new_study(
     return _noted(create.new_study(create.study_place(study), {create.BASE: loaded}, space_texts(space), request))
 
 
+@for_python
 def run_study(study: str | Path, *, progress: bool = True, other_versions: bool = False) -> WorkResult:
     """Train the trials of a study until nothing is left to do; other processes may do the same at the same time.
 
@@ -90,6 +93,7 @@ def run_study(study: str | Path, *, progress: bool = True, other_versions: bool 
     return worker.work(create.find_study(study), tell=shown, other_versions=other_versions)
 
 
+@for_python
 def read_study(study: str | Path) -> Study:
     """Read a study with all trials, results and decisions.
 
@@ -99,11 +103,13 @@ def read_study(study: str | Path) -> Study:
     return read(create.find_study(study))
 
 
+@for_python
 def study_status(study: str | Path) -> StudyStatus:
     """Return the state of all trials, the work that is left, and the best trials; errors as of `read_study`."""
     return statuses.study_status(create.find_study(study))
 
 
+@for_python
 def study_report(study: str | Path, root: str | Path = STUDIES) -> StudyFindings:
     """Report on a study, as `hmx study report` does; `hmx.show` prints the result.
 
@@ -117,6 +123,7 @@ def study_report(study: str | Path, root: str | Path = STUDIES) -> StudyFindings
     return report(create.find_study(study, root))
 
 
+@for_python
 def extend_study(
     study: str | Path,
     *,
@@ -132,15 +139,17 @@ def extend_study(
 def _noted(study: Study) -> Study:
     """Return a study, and warn if a first rung may be too short for a value."""
     if short := first_rung(study):
-        warnings.warn(str(short), stacklevel=3)
+        warnings.warn(in_python(str(short), new_study), stacklevel=4)
     return study
 
 
+@for_python
 def verify_study(study: str | Path) -> StudyVerification:
     """Make every decision of a study again, and compute every result again; errors as of `read_study`."""
     return verify(create.find_study(study))
 
 
+@for_python
 def best_config(study: str | Path) -> Config:
     """Return the configuration of the best trial: on fresh seeds if those are known, otherwise of the search.
 

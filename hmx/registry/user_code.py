@@ -47,7 +47,7 @@ WHAT = {"env.id": "environment", "net.kind": "network", "algo.name": "algorithm"
 GROUPS = {"env.id": "hmx.environments", "algo.name": "hmx.algorithms", "run.sink": "hmx.sinks"}
 """Key -> entry-point group by which installed packages add names to it."""
 
-_READ_IT = f"read it, then add {TRUST_FLAG} (trust=True in Python); hmx remembers it as it is now"
+_READ_IT = f"read it, then add {TRUST_FLAG}; hmx remembers it as it is now"
 _LONGEST = 400  # characters of a line of the user's traceback
 
 
