@@ -144,11 +144,12 @@ def test_no_error_after_a_normal_end() -> None:
         group.check()
 
 
-def test_a_jax_error_caused_by_a_lost_process_names_the_process() -> None:
+@pytest.mark.parametrize("kind", [jax.errors.JaxRuntimeError, ValueError, ConnectionResetError])
+def test_an_error_caused_by_a_lost_process_names_the_process(kind: type[Exception]) -> None:
     groups = make_groups(2)
     groups[1].close()
     with pytest.raises(HmxError, match="lost process 1 on node1"), groups[0].explaining():
-        raise jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed")
+        raise kind("UNKNOWN: Gloo AllGather failed: Connection reset by peer")
     with pytest.raises(jax.errors.JaxRuntimeError, match="other"), ALONE.explaining():
         raise jax.errors.JaxRuntimeError("other")
 

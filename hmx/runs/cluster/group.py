@@ -13,8 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import jax
-
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.runs.cluster.transport import SMALL, Connection, ExitMessage
 
@@ -97,10 +95,15 @@ class Group:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Replace JAX errors inside the block by the loss of a process if that caused them."""
+        """Replace an error inside the block by the loss of a process if that caused it.
+
+        A collective operation may notice the closed connection first, and JAX raises several types for that.
+        """
         try:
             yield
-        except jax.errors.JaxRuntimeError:
+        except HmxError:
+            raise
+        except Exception:
             end = time.monotonic() + LINGER / 2
             while self.count > 1 and time.monotonic() < end:
                 self._raised = self._problem is not None

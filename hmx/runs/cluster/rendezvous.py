@@ -57,7 +57,7 @@ def join(options: Hosts, on_lost: Lost | None = None) -> Iterator[Group]:
     group = Group(slot.index, slot.count, on_lost)
     try:
         address = (_coordinate if group.is_coordinator else _connect)(slot, group, options.join_timeout)
-        with watching(group.check):
+        with group.explaining(), watching(group.check):
             _start_jax(slot, group, address)
             yield group
     except BaseException as error:
