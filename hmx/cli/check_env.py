@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Sets, argument, with_options
+from hmx.cli.options import Quiet, Sets, argument, with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.schema import ENV_IDS
 from hmx.reports.check_env.request import CheckEnvRequest
@@ -19,7 +19,9 @@ EnvArgument = Annotated[
 
 
 @with_options()
-def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, outputs: Outputs) -> None:
+def check_env(
+    env: EnvArgument, sets: Sets = None, quiet: Quiet = False, *, request: CheckEnvRequest, outputs: Outputs
+) -> None:
     """Check that an environment keeps the rules that training relies on.
 
     Plays at random and checks determinism, batches, masks, illegal actions, final observations, ends of episodes,
@@ -38,7 +40,7 @@ def check_env(env: EnvArgument, sets: Sets = None, *, request: CheckEnvRequest, 
     from hmx.reports.check_env.document import document, failure, values
     from hmx.reports.check_env.job import check_env as job
 
-    with status("compiling and checking"):
+    with status("compiling and checking", quiet):
         findings = job(cfg, request)
     for warning in findings.warnings:
         say("warning", warning)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import argument, with_options
+from hmx.cli.options import Quiet, argument, with_options
 from hmx.cli.output import FigureOutputs, write_outputs
 from hmx.reports.compare.request import CompareRequest
 
@@ -23,7 +22,7 @@ Sides = Annotated[
 
 
 @with_options()
-def compare(sides: Sides = None, *, request: CompareRequest, outputs: FigureOutputs) -> None:
+def compare(sides: Sides = None, quiet: Quiet = False, *, request: CompareRequest, outputs: FigureOutputs) -> None:
     """Compare runs: how they differ, and which is better.
 
     Reports the verdict, where the configurations differ, the results on every environment with intervals over seeds,
@@ -42,7 +41,7 @@ def compare(sides: Sides = None, *, request: CompareRequest, outputs: FigureOutp
     from hmx.reports.compare.job import compare as job
     from hmx.reports.compare.numbers import table
 
-    with status("compiling and computing") if request.impl else contextlib.nullcontext():
+    with status("compiling and computing", quiet or not request.impl):
         findings = job(replace(request, sides=tuple(sides or ())))
     if outputs.figure is not None:
         outputs.draw(learning_curves(findings))

@@ -6,14 +6,14 @@ import shlex
 from pathlib import Path
 
 from hmx.cli.boundary import say
-from hmx.cli.options import with_options
+from hmx.cli.options import Quiet, with_options
 from hmx.cli.watch import leaving_by_ctrl_c, saying_at_end
 from hmx.console.progress import progress
 from hmx.play.request import PlayRequest
 
 
 @with_options()
-def play(request: PlayRequest) -> None:
+def play(request: PlayRequest, quiet: Quiet = False) -> None:
     """Play HackMatrix yourself.
 
     Keys: arrows or w a s d move and attack, space siphons, the key next to a program runs it, ? shows the
@@ -28,7 +28,7 @@ def play(request: PlayRequest) -> None:
     from hmx.play.keys import Keyboard
 
     keyboard, warnings = Keyboard(), list[str]()
-    with progress() as report:
+    with progress(quiet) as report:
         from hmx.play.play import open_game, perform
         from hmx.play.saved_games import save, saved_game
 

@@ -58,6 +58,7 @@ def new(
     ] = None,
     sets: Sets = None,
     dry_run: DryRun = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Make a study: what to vary, what to optimise, and how to search.
@@ -80,7 +81,7 @@ def new(
         from hmx.console.progress import status
 
         made = plan_study(folder, configs, space or (), request)
-        with status("measuring the speed of training"):
+        with status("measuring the speed of training", quiet):
             speed = measure_speed(made)
     else:
         made = new_study(folder, configs, space or (), request)

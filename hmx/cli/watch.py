@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hmx.cli import completion
 from hmx.cli.boundary import check_reports, print_json, say
-from hmx.cli.options import Json, Sets, argument, ask, configure, with_options
+from hmx.cli.options import Json, Quiet, Sets, argument, ask, configure, with_options
 from hmx.config.schema import ENV_IDS
 from hmx.config.textfile import quoted
 from hmx.console.progress import progress
@@ -43,6 +43,7 @@ def watch(
         ),
     ] = None,
     sets: Sets = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Watch an agent play in the terminal, or save what it plays as an animation.
@@ -66,7 +67,7 @@ def watch(
     asked = {} if env is None else {"env.id": env}
     warnings: list[str] = []
     in_terminal = save is None and not json
-    with progress() as report:
+    with progress(quiet) as report:
         from hmx.play.pixels import can_show
         from hmx.play.watch import show
         from hmx.play.watch import watch as frames_of

@@ -182,9 +182,11 @@ class ProgressLog(Sink):
         _write_line(self._stream, text)
 
 
-def status(text: str) -> contextlib.AbstractContextManager[object]:
-    """Show the current work on stderr: in a terminal while it lasts, elsewhere as a line."""
+def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[object]:
+    """Show the current work on stderr: in a terminal while it lasts, elsewhere as a line; `quiet` shows nothing."""
     console = Console(stderr=True)
+    if quiet:
+        return contextlib.nullcontext()
     if console.is_terminal:
         return console.status(text)
     _write_line(sys.stderr, f"{text} ...")
@@ -192,7 +194,7 @@ def status(text: str) -> contextlib.AbstractContextManager[object]:
 
 
 @contextlib.contextmanager
-def progress(quiet: bool = False) -> Iterator[Progress]:
+def progress(quiet: bool) -> Iterator[Progress]:
     """Yield a function that shows progress on stderr: a bar in a terminal, otherwise lines; `quiet` shows nothing.
 
     Import modules that need JAX inside the block, so that the user sees output before these seconds.

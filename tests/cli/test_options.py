@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
 import typer
+from command_tree import leaves
 from typer.testing import CliRunner
 
 from hmx.cli.options import flagged, help_of, with_options
@@ -99,3 +102,14 @@ def test_every_key_with_a_flag_is_an_option_of_train():
     flags = [field.flag for field in FIELDS.values() if field.flag]
     assert sorted(field.flag for field in flagged()) == sorted(flags)
     assert len(set(flags)) == len(flags)
+
+
+SHOWS = re.compile(r"(?<![.\w])(?:progress|status|ProgressLog|ConsoleSink|announce|execute|run)\(")
+
+
+def test_every_command_that_shows_progress_has_quiet_and_no_other_has():
+    """Progress is shown by the functions of `hmx.console` and those of `hmx.cli.training`, which train."""
+    for name, command in leaves():
+        source = inspect.getsource(inspect.unwrap(command.callback))
+        shows = SHOWS.search(source.partition('"""')[2]) is not None
+        assert ("--quiet" in {option for param in command.params for option in param.opts}) == shows, name
