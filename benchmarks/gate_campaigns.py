@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
-from hmx.gates.records import Attempt, GateSettings, Ledger, Pair, Program
+from hmx.gates.records import Attempt, GateProgram, GateSettings, Ledger, SeedPair
 from hmx.gates.worker import decide
 from hmx.study.records import Objective
 
@@ -40,7 +40,7 @@ EFFECTS = (0.5, 1.0, 2.0)  # in standard deviations of the seeds
 
 
 def record(seeds: int) -> None:
-    """Train each task with many seeds, and write the mean return of the last tenth of each."""
+    """Train each task with many seeds, and write the mean return of the last fifth of each."""
     import hmx
 
     found = {}
@@ -48,9 +48,10 @@ def record(seeds: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             settings = {"env.id": name, **values, "run.num_seeds": seeds, "run.root": folder, "run.eval_episodes": 0}
             metrics = hmx.load_metrics(hmx.train(settings, progress=False).run)
-        late = metrics["env_steps"] > 0.9 * metrics["env_steps"].max()
-        returns = metrics["train/mean_episode_return"]
-        found[name] = [float(np.nanmean(returns[late & (metrics["seed"] == seed)])) for seed in range(seeds)]
+        known = np.isfinite(metrics["train/mean_episode_return"])
+        late = known & (metrics["env_steps"] > 0.8 * metrics["env_steps"].max())
+        rows = (metrics["train/mean_episode_return"][late & (metrics["seed"] == seed)] for seed in range(seeds))
+        found[name] = [float(row.mean()) for row in rows if len(row)]
         print(name, np.mean(found[name]), np.std(found[name]), flush=True)
         RETURNS.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -62,14 +63,14 @@ def gate_of(settings: GateSettings, attempts: Sequence[Attempt]) -> Ledger:
 
 def attempt_of(number: int, level: float) -> Attempt:
     """Return an attempt without files."""
-    return Attempt(number=number, program=Program(text="", digest=""), baseline=0, first_seed=0, level=level)
+    return Attempt(number=number, program=GateProgram(text="", digest=""), baseline=0, first_seed=0, level=level)
 
 
-def pairs_of(random: np.random.Generator, returns: Returns, count: int, effect: float) -> list[Pair]:
+def pairs_of(random: np.random.Generator, returns: Returns, count: int, effect: float) -> list[SeedPair]:
     """Draw pairs whose candidate is better by an effect."""
     before, after = random.choice(returns, (2, count))
     both = zip(before, after + effect * returns.std(), strict=True)
-    return [Pair(seed=seed, baseline=float(one), candidate=float(other)) for seed, (one, other) in enumerate(both)]
+    return [SeedPair(seed=seed, baseline=float(one), candidate=float(other)) for seed, (one, other) in enumerate(both)]
 
 
 def campaign(

@@ -10,7 +10,7 @@ from hmx.api.configs import NO_VALUES, Settings, resolve
 from hmx.config.fields import fields_of
 from hmx.errors import HmxError
 from hmx.gates import campaign, records, report, verify
-from hmx.gates.records import Pair
+from hmx.gates.records import SeedPair
 from hmx.gates.report import AttemptFacts, GateStatus
 from hmx.gates.request import GateRequest
 from hmx.gates.verify import GateVerification
@@ -75,7 +75,7 @@ def gate(
         KeyboardInterrupt: Ctrl-C stopped it after a checkpoint; the same call continues.
     """
 
-    def tell(pair: Pair, e_value: float, needed: float) -> None:
+    def tell(pair: SeedPair, e_value: float, needed: float) -> None:
         stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
         both = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
         stream.write(f"{both}; e-value {e_value:.3g} of {needed:.3g}\n")

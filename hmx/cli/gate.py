@@ -22,7 +22,7 @@ from hmx.errors import ExitCode
 from hmx.gates.request import PANEL, GateRequest
 
 if TYPE_CHECKING:
-    from hmx.gates.records import Pair
+    from hmx.gates.records import SeedPair
     from hmx.runs.sinks import Sink
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
@@ -38,7 +38,7 @@ _FIXED = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.total_steps"
 
 
 @dataclass(frozen=True)
-class Baseline:
+class GateStart:
     """What the first baseline starts from."""
 
     preset: Preset = None
@@ -65,7 +65,7 @@ class TryOptions:
 def new(
     typed: Typed,
     request: GateRequest,
-    baseline: Baseline,
+    baseline: GateStart,
     gate: GateArgument,
     command: OtherTrainer = None,
     json: Json = False,
@@ -134,7 +134,7 @@ def try_(
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
 
 
-def _tell(quiet: bool, pair: Pair, e_value: float, needed: float) -> None:
+def _tell(quiet: bool, pair: SeedPair, e_value: float, needed: float) -> None:
     """Say what a pair was, and the evidence after it."""
     if not quiet:
         values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 def watch(
     request: WatchRequest,
     run: Annotated[
-        Path | None,
-        argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random."),
+        Path | None, argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random.")
     ] = None,
     env: Annotated[
         str | None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,29 +12,29 @@ from pathlib import Path
 
 from hmx.config import codec
 from hmx.config.fields import replace
-from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, one_line
 from hmx.gates import programs
 from hmx.gates.programs import Files, load_changed, lowered_digest
 from hmx.gates.records import (
     ATTEMPT,
     CONFIG,
+    DEFAULT_METRIC,
     MEANING,
     SETTINGS,
     SOURCE,
     VERDICT,
     Attempt,
+    GateProgram,
     GateSettings,
+    GateVerdict,
     Ledger,
-    Pair,
-    Program,
-    Verdict,
+    SeedPair,
     attempt_folder,
     check_new,
     read_gate,
 )
 from hmx.gates.request import GateRequest
-from hmx.gates.worker import Judge, Tell, differences, verdict_of
+from hmx.gates.worker import PairTrainer, Tell, differences, verdict_of
 from hmx.records import atomic
 from hmx.records.atomic import writing
 from hmx.records.lock import RunInUse, RunLock
@@ -67,7 +66,7 @@ class Change:
         return bool(self.sets or self.flags or self.source or self.command)
 
 
-def ignore(pair: Pair, e_value: float, needed: float) -> None:
+def ignore(pair: SeedPair, e_value: float, needed: float) -> None:
     """Take no notice of a pair."""
 
 
@@ -81,7 +80,7 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     if command or loaded is None:
         better = not request.minimize
         objective, seed, files = Objective(metric=request.metric, maximize=better), 0, dict[str, Files]()
-        program, cfg = programs.of_command(command), None
+        program, config = programs.of_command(command), ""
     else:
         objective = _objective(request)
         cfg = base_config(loaded, objective.metric == EVALUATION)
@@ -92,20 +91,20 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
             message = f"--max-seeds {request.max_seeds} is not a multiple of --seeds {cfg.run.num_seeds}"
             raise HmxError(message, f"--max-seeds {request.max_seeds + -request.max_seeds % cfg.run.num_seeds}")
         open_session(cfg)  # its own checks
-        (program, files), seed = programs.of_config(Loaded(cfg), None), cfg.run.seed
+        (program, files), seed, config = programs.of_config(Loaded(cfg), None), cfg.run.seed, codec.to_toml(cfg)
     settings = GateSettings(
         objective=objective, max_seeds=request.max_seeds, error=request.error, attempts=request.attempts
     )
-    program = dataclasses.replace(program, text="the first baseline" if cfg else program.text)
+    program = dataclasses.replace(program, text="the first baseline" if config else program.text)
     attempt = Attempt(number=0, program=program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions())
-    _write(attempt_folder(folder, 0), attempt, cfg, files)
+    _write(attempt_folder(folder, 0), attempt, config, files)
     if not write_once(folder / SETTINGS, settings):  # last: without it the folder is not a gate
         check_new(folder)
     return read_gate(folder)
 
 
 def _objective(request: GateRequest) -> Objective:
-    metric = SearchRequest.metric if request.metric == "return" else request.metric
+    metric = SearchRequest.metric if request.metric == DEFAULT_METRIC else request.metric
     return objective_of(SearchRequest(metric=metric, maximize=request.maximize, minimize=request.minimize))
 
 
@@ -141,7 +140,7 @@ def try_change(
             _end(gate, attempt)
         elif attempt.verdict is None:
             gate = read_gate(gate.folder)
-            judge = Judge(gate, tell, sinks, command_line)
+            judge = PairTrainer(gate, tell, sinks, command_line)
             _check_versions(gate, attempt)
             judge.verdict(attempt)
         gate = read_gate(gate.folder)
@@ -167,7 +166,7 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
             hint = f"hmx gate try {gate.argument} --help"
             raise HmxError("there is no attempt to continue or to abandon: each has a verdict", hint)
         return now
-    program, files, cfg = _candidate(baseline, change, gate.settings.objective)
+    program, files, config = _candidate(baseline, change, gate.settings.objective)
     before = [one for one in gate.attempts[1:] if one.baseline == baseline.number]
     for one in before:
         if one.program.digest == program.digest:
@@ -180,7 +179,7 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
         number=number, program=program, baseline=baseline.number, first_seed=gate.next_seed(baseline.first_seed),
         level=gate.levels[-1], versions=programs.versions(), folder=attempt_folder(gate.folder, number),
     )  # fmt: skip
-    _write(attempt.folder, attempt, cfg, files)
+    _write(attempt.folder, attempt, config, files)
     verdict = _known_verdict(baseline, attempt, change)
     if verdict is not None:
         write_once(attempt.folder / VERDICT, verdict)
@@ -188,69 +187,62 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
     return attempt
 
 
-def _candidate(
-    baseline: Attempt, change: Change, objective: Objective
-) -> tuple[Program, dict[str, Files], Config | None]:
-    """Return the program of a change, the files to copy, and its configuration."""
+def _candidate(baseline: Attempt, change: Change, objective: Objective) -> tuple[GateProgram, dict[str, Files], str]:
+    """Return the program of a change, the files to copy, and its configuration, if it has one."""
     if change.command:
         if change.sets or change.flags or change.source:
             raise HmxError("a command has no options of hmx", "give the command alone, after --")
-        return programs.of_command(change.command), {}, None
+        return programs.of_command(change.command), {}, ""
     if baseline.program.command:
         raise HmxError("the baseline is a command", "try another one: -- python train.py --seed {seed} --out {file}")
     loaded = load_changed(baseline, change.sets, change.flags)
-    before = load_changed(baseline).config
-    programs.check_task(before, loaded.config, objective.metric)
+    before = load_changed(baseline).values
+    programs.check_task(before, loaded.values, objective.metric)
     if problems := known_problems(loaded.config):
         raise error_of(problems, loaded.values, loaded.origins)
     source = change.source or (baseline.folder / SOURCE if baseline.program.source else None)
     program, files = programs.of_config(loaded, source)
-    words = [f"{key}={text}" for key, text in programs.changes(before, loaded.config).items()]
+    words = [f"{key}={text}" for key, text in programs.changes(before, loaded.values).items()]
     words += [f"--source {change.source}"] if change.source else []
     text = " ".join(words) or "nothing"
-    return dataclasses.replace(program, text=text), files, loaded.config
+    return dataclasses.replace(program, text=text), files, codec.to_toml(loaded.config)
 
 
-def _write(folder: Path, attempt: Attempt, cfg: Config | None, files: Mapping[str, Files]) -> None:
-    """Write an attempt; its own file is the last one."""
+def _write(folder: Path, attempt: Attempt, config: str, files: Mapping[str, Files]) -> None:
+    """Write an attempt with its configuration, if it has one; its own file is the last one."""
     programs.write_files(folder, files)
-    if cfg is not None:
+    if config:
         with writing("the attempt", folder, ExitCode.ARTEFACT):
             folder.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(folder / CONFIG, codec.to_toml(cfg))
+            atomic.write_text(folder / CONFIG, config)
         programs.trust_copies(dataclasses.replace(attempt, folder=folder))
     write_once(folder / ATTEMPT, attempt)
 
 
-def _known_verdict(baseline: Attempt, attempt: Attempt, change: Change) -> Verdict | None:
+def _known_verdict(baseline: Attempt, attempt: Attempt, change: Change) -> GateVerdict | None:
     """Return the verdict of a candidate that needs no training: it cannot be built, or equals the baseline."""
     if attempt.program.digest == baseline.program.digest:
         return verdict_of(attempt, (), "same", MEANING["same"])
     if attempt.program.command:
         return None
-    before, after = (load_changed(one).config for one in (baseline, attempt))
-    if attempt.program.source:
-        digests = [_other_digest(attempt), _digest_of(baseline, before)]
-    else:
-        try:
-            digests = [lowered_digest(after), _digest_of(baseline, before)]
-        except HmxError as problem:
-            if problem.exit_code == ExitCode.ARTEFACT:
-                raise
-            return verdict_of(attempt, (), "failed", problem.message)
-    equal = digests[0] == digests[1] != "" and not programs.changed_options(before, after)
+    try:
+        digest = _lowered(attempt)
+    except HmxError as problem:
+        if problem.exit_code == ExitCode.ARTEFACT:
+            raise
+        return verdict_of(attempt, (), "failed", problem.message)
+    changed = programs.changed_options(load_changed(baseline).values, load_changed(attempt).values)
+    equal = digest != "" and not changed and digest == _lowered(baseline)
     return verdict_of(attempt, (), "same", MEANING["same"]) if equal else None
 
 
-def _digest_of(attempt: Attempt, cfg: Config) -> str:
-    return _other_digest(attempt) if attempt.program.source else lowered_digest(cfg)
-
-
-def _other_digest(attempt: Attempt) -> str:
-    """Return the digest of the lowered programs of an attempt's copy of hmx; "" if it cannot tell."""
+def _lowered(attempt: Attempt) -> str:
+    """Return the digest of the lowered programs of an attempt; "" if its hmx cannot tell."""
+    if not attempt.program.source:
+        return lowered_digest(load_changed(attempt))
     sets = [f"{key}={value}" for key, value in programs.copied(attempt).items()]
     where = str((attempt.folder / CONFIG).resolve())
-    code = f"{_DIGEST}; print('digest', lowered_digest(load(file={where!r}, environ={{}}, sets={sets!r}).config))"
+    code = f"{_DIGEST}; print('digest', lowered_digest(load(file={where!r}, environ={{}}, sets={sets!r})))"
     environ = {**os.environ, "PYTHONPATH": str((attempt.folder / SOURCE).resolve())}
     done = subprocess.run([sys.executable, "-P", "-c", code], env=environ, capture_output=True, text=True, check=False)
     return next((line.split()[-1] for line in done.stdout.splitlines() if line.startswith("digest ")), "")
@@ -273,5 +265,4 @@ def _check_versions(gate: Ledger, attempt: Attempt) -> None:
                  if old != now.get(name)]  # fmt: skip
         if other:
             message = f"attempt {made.number} was made with other versions: {one_line(', '.join(other))}"
-            another = shlex.quote(f"{gate.folder.name}-2")
-            raise HmxError(message, f"install the same versions, or make another gate: hmx gate new {another}")
+            raise HmxError(message, "install the same versions, or make another gate with hmx gate new")

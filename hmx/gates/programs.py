@@ -14,16 +14,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import hmx.errors
 from hmx.config import codec
 from hmx.config.coerce import show
-from hmx.config.fields import values_of
 from hmx.config.files import read_plain, sha256_of, words
 from hmx.config.references import FUNCTION, is_reference, parse
-from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
-from hmx.gates.records import CODE, CONFIG, RESULT, SOURCE, Attempt, Ledger, Program
+from hmx.gates.records import CODE, CONFIG, RESULT, SOURCE, Attempt, GateProgram, Ledger
 from hmx.records import meta
 from hmx.records.atomic import writing
 from hmx.registry.load import Loaded, bind, load
@@ -37,6 +36,7 @@ _NO_PART = {*OF_THE_HOST, *HASHES.values()} - {"run.init_from"}  # keys that cha
 _NAMES = re.compile(r"@[\w.$-]+")  # of the functions in a lowered program
 _OPAQUE = "callback"  # part of the name of a call whose program is not in the text
 Files = Mapping[str, bytes]
+Values = Mapping[str, Any]  # of a configuration, by dotted key
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
 
@@ -65,7 +65,7 @@ def trust_copies(attempt: Attempt) -> None:
         open_module(text, key, "")
 
 
-def of_config(loaded: Loaded, source: Path | None) -> tuple[Program, dict[str, Files]]:
+def of_config(loaded: Loaded, source: Path | None) -> tuple[GateProgram, dict[str, Files]]:
     """Return the program of a configuration, and the files to copy, by folder.
 
     Args:
@@ -73,7 +73,7 @@ def of_config(loaded: Loaded, source: Path | None) -> tuple[Program, dict[str, F
         source: a checkout of hmx that trains it; None for this hmx.
 
     Raises:
-        HmxError: a file cannot be read, or `source` is no checkout (exit code 2).
+        HmxError: a file cannot be read, or `source` is not a checkout (exit code 2).
     """
     values = bind(loaded).values
     references = {key: values[key] for key in HASHES if is_reference(str(values[key]))}
@@ -91,12 +91,12 @@ def of_config(loaded: Loaded, source: Path | None) -> tuple[Program, dict[str, F
     tree = _tree(source or _HERE)
     shown = sorted((key, show(value)) for key, value in kept.items())
     digest = codec.sha256([shown, _hashes(files), named, _hashes(tree)])
-    program = Program(text="", digest=digest, files=named, code=code, source=source is not None)
+    program = GateProgram(text="", digest=digest, files=named, code=code, source=source is not None)
     return program, {CODE: files, SOURCE: tree if source else {}}
 
 
 def versions() -> dict[str, str]:
-    """Return what results depend on beside the programs: versions of packages, and the code of this hmx."""
+    """List the facts that results depend on beside the programs: versions of packages, and the code of this hmx."""
     return {**meta.versions(), "the code of hmx": codec.sha256(_hashes(_tree(_HERE)))[:12]}
 
 
@@ -130,7 +130,7 @@ def _hashes(files: Files) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
-def of_command(command: Sequence[str]) -> Program:
+def of_command(command: Sequence[str]) -> GateProgram:
     """Return the program of another trainer: its words, and the content of each file that they name.
 
     Raises:
@@ -145,12 +145,11 @@ def of_command(command: Sequence[str]) -> Program:
         raise HmxError(f"there is no command {command[0]}", "give the path of a program")
     files = {word: sha256_of(Path(word).resolve()) for word in command if Path(word).is_file()}
     digest = codec.sha256([list(command), files])
-    return Program(text=text, digest=digest, command=tuple(command), place=os.getcwd(), files=files)
+    return GateProgram(text=text, digest=digest, command=tuple(command), place=os.getcwd(), files=files)
 
 
-def check_task(baseline: Config, candidate: Config, metric: str) -> None:
+def check_task(before: Values, after: Values, metric: str) -> None:
     """Refuse (exit code 2) a candidate whose metric does not mean the same as the baseline's."""
-    before, after = values_of(baseline), values_of(candidate)
     fixed = ["run.seed", "run.num_seeds", "run.total_steps"] + ["run.eval_episodes"] * (metric == EVALUATION)
     changed = [key for key in after if after[key] != before.get(key)]
     other = [key for key in changed if key in fixed or is_of_task(key, after["env.id"])]
@@ -163,17 +162,16 @@ def check_task(baseline: Config, candidate: Config, metric: str) -> None:
         raise HmxError(message, "leave it out, or make another gate with it: hmx gate new")
 
 
-def changes(baseline: Config, candidate: Config) -> dict[str, str]:
-    """Return what a candidate changes in the configuration, by key."""
-    before, after = values_of(baseline), values_of(candidate)
+def changes(before: Values, after: Values) -> dict[str, str]:
+    """Return the values of a candidate that are not the baseline's, by key, as text."""
     other = [key for key in after if key not in _NO_PART and after[key] != before.get(key)]
     return {key: show(after[key]) for key in other}
 
 
-def changed_options(baseline: Config, candidate: Config) -> dict[str, str]:
-    """Return what a candidate changes, apart from the places of its code."""
-    found = changes(baseline, candidate)
-    both = {key: values_of(baseline)[key] for key in HASHES.keys() & found.keys()}
+def changed_options(before: Values, after: Values) -> dict[str, str]:
+    """Return `changes` apart from the places of code."""
+    found = changes(before, after)
+    both = {key: before[key] for key in HASHES.keys() & found.keys()}
     moved = {key for key, text in both.items() if is_reference(text) and is_reference(found[key])
              and parse(text).function == parse(found[key]).function}  # fmt: skip
     return {key: text for key, text in found.items() if key not in moved}
@@ -203,7 +201,7 @@ def _sha256(path: Path) -> str:
     return sha256_of(path.resolve()) if path.is_file() else ""
 
 
-def lowered_digest(cfg: Config) -> str:
+def lowered_digest(task: Loaded) -> str:
     """Return the SHA-256 of the lowered programs of a configuration; "" if they do not show all that it does.
 
     Names of functions do not count. Programs with callbacks run code that is not in their text.
@@ -213,9 +211,9 @@ def lowered_digest(cfg: Config) -> str:
     """
     from hmx.runs.chunk import trace_chunk
     from hmx.runs.loop import init_function, train_keys
-    from hmx.runs.session import open_session
+    from hmx.runs.session import open_task
 
-    session = open_session(cfg)
+    session = open_task(task)
     if session.env.spec.simulator is not None:
         return ""
     run = session.cfg.run

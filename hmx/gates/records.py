@@ -21,6 +21,7 @@ from hmx.records.paths import RunPaths
 from hmx.stats.evidence import stakes
 from hmx.study.records import Objective, read_record, write_once
 
+DEFAULT_METRIC = "return"  # stands for the mean episode return
 GATES = "gates"  # folder of the gates, for names
 SETTINGS, ATTEMPTS, ATTEMPT, VERDICT, ADOPTED = "gate.json", "attempts", "attempt.json", "verdict.json", "adopted.json"
 CONFIG, CODE, SOURCE, RUNS = "config.toml", "code", "source", "runs"  # in the folder of an attempt
@@ -51,7 +52,7 @@ class GateSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Program:
+class GateProgram:
     """What trains one side; its configuration, code and copy of hmx lie beside it."""
 
     text: str  # how it differs from the baseline, for readers
@@ -64,7 +65,7 @@ class Program:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pair:
+class SeedPair:
     """The metric of both sides for a seed."""
 
     seed: int
@@ -73,12 +74,12 @@ class Pair:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
+class GateVerdict:
     """The result of an attempt."""
 
     outcome: Outcome
     reason: str
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[SeedPair, ...] = ()
     e_value: float = 1.0  # against "the change does not help"
     e_worse: float = 1.0  # against "the change does no harm"
 
@@ -95,13 +96,13 @@ class Attempt:
     """An attempt; its file has what was decided before it began."""
 
     number: int
-    program: Program
+    program: GateProgram
     baseline: int  # number of the attempt that it is compared with
     first_seed: int
     level: float  # probability that it keeps a change that does not help, at most
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     folder: Path = dataclasses.field(default=Path(), metadata={"json": False})
-    verdict: Verdict | None = dataclasses.field(default=None, metadata={"json": False})
+    verdict: GateVerdict | None = dataclasses.field(default=None, metadata={"json": False})
     adopted: int = dataclasses.field(default=0, metadata={"json": False})  # order of its adoption; 0 for none
 
     def run(self, seed: int) -> RunPaths:
@@ -144,7 +145,7 @@ class Ledger:
         return self.levels[-1] * (self.settings.attempts + 1 + sum(v.outcome != "keep" for v in self._staked))
 
     @property
-    def _staked(self) -> Sequence[Verdict]:
+    def _staked(self) -> Sequence[GateVerdict]:
         return [one.verdict for one in self.attempts if one.verdict and one.verdict.pairs]
 
     def next_seed(self, first: int) -> int:
@@ -205,7 +206,7 @@ def _read_attempt(folder: Path) -> Attempt | None:
     if ATTEMPT not in names:
         return None
     attempt = read_record(Attempt, folder / ATTEMPT)
-    verdict = read_record(Verdict, folder / VERDICT) if VERDICT in names else None
+    verdict = read_record(GateVerdict, folder / VERDICT) if VERDICT in names else None
     adopted = read_record(Adoption, folder / ADOPTED).order if ADOPTED in names else 0
     return dataclasses.replace(attempt, folder=folder, verdict=verdict, adopted=adopted)
 

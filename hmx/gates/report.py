@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,9 +107,8 @@ def _advice(gate: Ledger) -> Advice:
     kept = [one for one in gate.attempts if one.verdict and one.verdict.outcome == "keep" and not one.adopted
             and one.baseline == current.number]  # fmt: skip
     if kept:
-        return Advice(
-            f"make attempt {kept[-1].number} the baseline", f"hmx gate adopt {gate.argument} {kept[-1].number}"
-        )
+        number = f"{kept[-1].number}"
+        return Advice(f"make attempt {number} the baseline", f"hmx gate adopt {gate.argument} {shlex.quote(number)}")
     return Advice("try a change", f"hmx gate try {gate.argument} --help")
 
 

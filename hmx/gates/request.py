@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hmx.config.option import opt, same
-from hmx.gates.records import GateSettings
+from hmx.gates.records import DEFAULT_METRIC, GateSettings
 
 PANEL = "Gate"
 
@@ -15,8 +15,8 @@ class GateRequest:
     """What a change must improve, and how sure that must be."""
 
     metric: str = opt(
-        "return", "number that a change must improve: return, evaluation (the mean return of --eval-episodes games), "
-        "another metric, or a field of the file that a command writes", metavar="METRIC", panel=PANEL,
+        DEFAULT_METRIC, "number that a change must improve: return, evaluation (the mean return of --eval-episodes "
+        "games), another metric, or a field of the file that a command writes", metavar="METRIC", panel=PANEL,
     )  # fmt: skip
     at: int = opt(
         0, "environment steps of each run, per seed; the metric is its mean in the last tenth (default: --steps)",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hmx.errors import HmxError
-from hmx.gates.records import Attempt, Ledger, Pair, read_gate
+from hmx.gates.records import Attempt, Ledger, SeedPair, read_gate
 from hmx.gates.worker import decide, differences, values, verdict_of
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.records.verify import Damage, verify
@@ -48,9 +48,9 @@ def verify_gate(gate: Ledger) -> GateVerification:
     return GateVerification(gate=gate.folder, attempts=count, pairs=pairs, runs=runs, differences=tuple(found))
 
 
-def recorded_pairs(gate: Ledger, attempt: Attempt) -> list[Pair]:
+def recorded_pairs(gate: Ledger, attempt: Attempt) -> list[SeedPair]:
     """Return the pairs whose runs are complete, from the first seed on without a gap."""
-    pairs: list[Pair] = []
+    pairs: list[SeedPair] = []
     while len(pairs) < gate.settings.max_seeds:
         seed = attempt.first_seed + len(pairs)
         try:
@@ -58,7 +58,7 @@ def recorded_pairs(gate: Ledger, attempt: Attempt) -> list[Pair]:
         except HmxError:
             break
         more = enumerate(zip(*both, strict=True))
-        pairs += [Pair(seed=seed + i, baseline=before, candidate=after) for i, (before, after) in more]
+        pairs += [SeedPair(seed=seed + i, baseline=before, candidate=after) for i, (before, after) in more]
     return pairs
 
 

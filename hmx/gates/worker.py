@@ -20,7 +20,19 @@ from hmx.config.files import read_plain, words
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError, nearest, one_line
 from hmx.gates.programs import check_files, command_of, copied, load_changed
-from hmx.gates.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, VERDICT, Attempt, Ledger, Outcome, Pair, Verdict
+from hmx.gates.records import (
+    CONFIG,
+    RESULT,
+    RUNS,
+    SCORE,
+    SOURCE,
+    VERDICT,
+    Attempt,
+    GateVerdict,
+    Ledger,
+    Outcome,
+    SeedPair,
+)
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import check_run
 from hmx.records import checkpoints
@@ -57,11 +69,11 @@ class Stopped(KeyboardInterrupt):
         self.signum = signum
 
 
-Tell = Callable[[Pair, float, float], None]
+Tell = Callable[[SeedPair, float, float], None]
 """Receives each pair, the e-value after it, and the e-value that keeps the change."""
 
 
-class Judge:
+class PairTrainer:
     """Decides an attempt; the caller holds the lock of the gate.
 
     Args:
@@ -80,14 +92,14 @@ class Judge:
         self._command_line = command_line
         self._programs = Programs()
 
-    def verdict(self, attempt: Attempt) -> Verdict:
+    def verdict(self, attempt: Attempt) -> GateVerdict:
         """Train pairs until the attempt is decided, and write the verdict; pairs of earlier processes are used.
 
         Raises:
             Stopped: a signal; the attempt continues from there.
             HmxError: the baseline cannot run (exit code 4), or the disk is full (3).
         """
-        gate, pairs = self._gate, list[Pair]()
+        gate, pairs = self._gate, list[SeedPair]()
         baseline = gate.attempts[attempt.baseline]
         with SignalGuard() as guard:
             while (found := decide(gate, attempt, pairs)) is None:
@@ -112,12 +124,12 @@ class Judge:
                     found = verdict_of(attempt, pairs, "same results", f"{len(before)} seeds from {seed} on are equal")
                     break
                 both = zip(before, after, strict=True)
-                pairs += [Pair(seed=seed + i, baseline=one, candidate=other) for i, (one, other) in enumerate(both)]
+                pairs += [SeedPair(seed=seed + i, baseline=one, candidate=other) for i, (one, other) in enumerate(both)]
                 self._report(attempt, pairs, len(before))
         write_once(attempt.folder / VERDICT, found)
         return found
 
-    def _report(self, attempt: Attempt, pairs: Sequence[Pair], new: int) -> None:
+    def _report(self, attempt: Attempt, pairs: Sequence[SeedPair], new: int) -> None:
         for count in range(len(pairs) - new + 1, len(pairs) + 1):
             self._tell(pairs[count - 1], e_value(differences(self._gate, pairs[:count])), 1 / attempt.level)
 
@@ -129,10 +141,12 @@ class Judge:
         elif attempt.program.source:
             self._run_source(attempt, seed)
         else:
-            self._train(config_of(attempt, seed), attempt.run(seed))
+            self._train(attempt, seed)
         return values(self._gate, attempt, seed)
 
-    def _train(self, cfg: Config, paths: RunPaths) -> None:
+    def _train(self, attempt: Attempt, seed: int) -> None:
+        """Train in this process."""
+        paths, cfg = attempt.run(seed), config_of(attempt, seed)
         last = derive(cfg).num_updates
         if is_trained(paths, last, last):
             return
@@ -211,7 +225,7 @@ def _wait(process: subprocess.Popen[bytes], guard: SignalGuard) -> int:
                 process.send_signal(guard.requested)
 
 
-def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[Pair]) -> Verdict | None:
+def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair]) -> GateVerdict | None:
     """Return the verdict of an attempt by the pairs so far; None if more pairs are needed.
 
     It looks after each pair, and pairs after the decisive one do not count.
@@ -235,14 +249,14 @@ def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[Pair]) -> Verdict | N
 
 
 def verdict_of(
-    attempt: Attempt, pairs: Sequence[Pair], outcome: Outcome, reason: str, seen: Sequence[float] = ()
-) -> Verdict:
+    attempt: Attempt, pairs: Sequence[SeedPair], outcome: Outcome, reason: str, seen: Sequence[float] = ()
+) -> GateVerdict:
     """Return a verdict with its evidence; `seen` are the gains of its pairs."""
     worse = e_value([-one for one in seen])
-    return Verdict(outcome=outcome, reason=reason, pairs=tuple(pairs), e_value=e_value(seen), e_worse=worse)
+    return GateVerdict(outcome=outcome, reason=reason, pairs=tuple(pairs), e_value=e_value(seen), e_worse=worse)
 
 
-def differences(gate: Ledger, pairs: Sequence[Pair]) -> list[float]:
+def differences(gate: Ledger, pairs: Sequence[SeedPair]) -> list[float]:
     """Return by how much the candidate is better in each pair."""
     sign = 1 if gate.settings.objective.higher_is_better else -1
     return [sign * (pair.candidate - pair.baseline) for pair in pairs]

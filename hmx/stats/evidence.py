@@ -20,7 +20,7 @@ def e_value(differences: Sequence[float], more_wins: int = 0) -> float:
 
     Each difference bets on its own sign. How much depends on the rank of its size among the sizes so far, so the bet
     knows no scale and no distribution, and a large gain counts more than a small loss. For a normal distribution, the
-    bets are those of the likelihood ratio. A difference of 0 says nothing.
+    bets are those of the likelihood ratio. A difference of 0 is left out.
 
     Args:
         differences: of pairs, in the order in which they were observed.

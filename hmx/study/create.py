@@ -234,7 +234,7 @@ def _check_choices(space: Sequence[Parameter]) -> None:
 
 
 def objective_of(request: SearchRequest) -> Objective:
-    """Return what a search optimises; an HmxError (exit code 2) if options contradict each other or the metric."""
+    """Return the objective of a search; an HmxError (exit code 2) if options contradict each other or the metric."""
     if request.maximize and request.minimize:
         raise HmxError("--maximize and --minimize contradict each other", "give one of them")
     info, given = METRICS.get(request.metric), request.maximize or request.minimize

@@ -17,6 +17,7 @@ HOST_SIDE = {
     "simulators",
     "cli",
     "console",
+    "gates",
     "play",
     "study",
     "render",

@@ -15,7 +15,7 @@ from hmx.gates.campaign import Change, try_change
 from hmx.gates.records import Attempt, Ledger, adopt, find_gate, read_gate
 from hmx.gates.report import gate_status
 from hmx.gates.verify import verify_gate
-from hmx.gates.worker import Judge, read_result
+from hmx.gates.worker import PairTrainer, read_result
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 from hmx.stats.evidence import e_value
@@ -101,16 +101,16 @@ def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
 
 def test_an_open_attempt_continues_or_is_abandoned(gate: Ledger, attempt: Try, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is killed after the second pair: the next one finds its pairs."""
-    run, ran = Judge._run_command, list[tuple[int, int]]()
+    run, ran = PairTrainer._run_command, list[tuple[int, int]]()
 
-    def killed(self: Judge, one: Attempt, seed: int) -> None:
+    def killed(self: PairTrainer, one: Attempt, seed: int) -> None:
         if (one.number, seed) == (1, 2):
             raise KeyboardInterrupt
         ran.append((one.number, seed))
         run(self, one, seed)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Judge, "_run_command", killed)
+        patch.setattr(PairTrainer, "_run_command", killed)
         with pytest.raises(KeyboardInterrupt):
             attempt(gate, "0.1")
     gate = read_gate(gate.folder)

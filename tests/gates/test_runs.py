@@ -14,7 +14,7 @@ from hmx.gates.campaign import Change, new_gate, try_change
 from hmx.gates.records import Attempt, Ledger, find_gate
 from hmx.gates.request import GateRequest
 from hmx.gates.verify import verify_gate
-from hmx.gates.worker import Judge
+from hmx.gates.worker import PairTrainer
 from hmx.registry.load import load
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "a2c.py"
@@ -56,7 +56,7 @@ def edit(*changes: tuple[str, str]) -> None:
 def test_code_without_an_effect_is_answered_without_training(
     own: Ledger, changes: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Judge, "_values", None)  # nothing may be trained
+    monkeypatch.setattr(PairTrainer, "_values", None)  # nothing may be trained
     edit(*changes)
     attempt = tried(own, algo="./mine.py")
     assert attempt.verdict is not None
@@ -66,7 +66,7 @@ def test_code_without_an_effect_is_answered_without_training(
 def test_an_option_that_changes_no_result_is_answered_without_training(
     own: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Judge, "_values", None)
+    monkeypatch.setattr(PairTrainer, "_values", None)
     attempt = tried(own, "run.keep=7")
     assert attempt.verdict is not None and attempt.verdict.outcome == "same"
 
@@ -125,7 +125,7 @@ def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypat
     losses = next((tmp_path / "branch" / "hmx" / "algos" / "ppo").glob("loss*.py"))
     losses.write_text(losses.read_text() + "# a comment\n")
     with monkeypatch.context() as patch:
-        patch.setattr(Judge, "_values", None)
+        patch.setattr(PairTrainer, "_values", None)
         _, same = try_change(gate, Change(source=tmp_path / "branch"))
     assert same.verdict is not None and same.verdict.outcome == "same"
     with pytest.raises(HmxError, match="is not a checkout of hmx"):
