@@ -278,7 +278,7 @@ def push(
 def pull(
     repo: RepoArgument,
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[FOLDER]", help="New folder of the run.", show_default="runs/NAME")
+        Path | None, typer.Argument(metavar="FOLDER", help="New folder of the run.", show_default="runs/NAME")
     ] = None,
     revision: Annotated[str | None, ask("--revision", "NAME", "Branch, tag or commit (default: main).")] = None,
     json: Json = False,

@@ -34,7 +34,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
     ("line", "answer"),
     [
         ("hmx c", ["compare", "check-env", "compute-config"]),
-        ("hmx runs ", ["list", "show", "tail", "rename", "rm", "export", "verify", "sync"]),
+        ("hmx runs ", ["list", "show", "tail", "rename", "rm", "export", "verify", "sync", "push", "pull"]),
         ("hmx tr", ["train"]),
         ("hmx train --env frozen", ["frozenlake", "frozenlake-slippery"]),
         ("hmx train --preset q", ["quick"]),
@@ -112,7 +112,10 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
                 silent.add((name, param.opts[0], param.metavar))
     free_texts = {
         ("hmx train", "--name"), ("hmx fork", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"),
-        ("hmx new-env", "name"),
+        ("hmx new-env", "name"), ("hmx train", "--sink"), ("hmx resume", "--sink"), ("hmx fork", "--sink"),
+        ("hmx study new", "--sink"),
+        ("hmx runs push", "repo"), ("hmx runs push", "--license"), ("hmx runs pull", "repo"),
+        ("hmx runs pull", "--revision"),
         ("hmx study new", "study"), ("hmx study work", "--time"), ("hmx study work", "--memory"),
         ("hmx study work", "--image"), ("hmx study work", "--claim"),
     }  # fmt: skip
