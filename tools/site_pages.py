@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -136,6 +137,9 @@ def errors_of(site: Path) -> Iterator[str]:
 
 def main(words: list[str]) -> int:
     """Build or check the site; return the exit code."""
+    if find_spec("zensical") is None:
+        print("error: cannot build the site: zensical is not installed\n\nhint: make site installs it", file=sys.stderr)
+        return 1
     with tempfile.TemporaryDirectory(prefix="hmx-site-") as name:
         folder = Path(name).resolve()
         stage(folder)

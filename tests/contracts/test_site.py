@@ -75,3 +75,13 @@ def test_broken_links_and_files_of_other_hosts_are_found(tmp_path: Path, html: s
     (tmp_path / "other.html").write_text('<article><h2 id="there">There</h2></article>')
     (tmp_path / "page.html").write_text(html)
     assert list(site_pages.errors_of(tmp_path)) == ([f"page.html {error}"] if error else [])
+
+
+def test_a_missing_builder_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(site_pages, "find_spec", lambda name: None)
+    assert site_pages.main(["--check"]) == 1
+    assert capsys.readouterr().err == (
+        "error: cannot build the site: zensical is not installed\n\nhint: make site installs it\n"
+    )
