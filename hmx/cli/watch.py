@@ -24,13 +24,15 @@ from hmx.render.quantities import data_size
 if TYPE_CHECKING:
     from hmx.play.frames import Frame
 
+WatchedRun = Annotated[
+    Path | None, argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random.")
+]
+
 
 @with_options()
 def watch(
     request: WatchRequest,
-    run: Annotated[
-        Path | None, argument("RUN", "Run name in runs/, or path of a run folder. Not needed with --random.")
-    ] = None,
+    run: WatchedRun = None,
     env: Annotated[
         str | None,
         ask(
