@@ -93,6 +93,8 @@ OTHERS = {
     "hmx compare": ["runs/{}", "runs/{}"],
     "hmx runs rename": ["copies/{}", "renamed"],
     "hmx runs rm": ["copies/{}"],
+    "hmx runs push": ["runs/{}", "me/agent", "--to", "published-{}"],
+    "hmx runs pull": ["me/agent", "runs/file"],  # a folder that exists: refused before the network is used
     "hmx study new": ["new", "--space", "algo.gamma=0.9|0.99"],
     "hmx new-env": ["fresh"],
     "hmx presets": [],
