@@ -31,8 +31,8 @@ RETURNS = Path(__file__).with_name("gate_returns.json")
 RECORDED: Mapping[str, Mapping[str, object]] = {
     "cartpole-discrete": {"run.total_steps": 20_000},
     "pendulum": {"run.total_steps": 40_000},
-    "gymnax/Breakout-MinAtar": {"run.total_steps": 40_000},
     "hackmatrix": {"run.total_steps": 40_000, "env.num_envs": 16, "env.max_steps": 100},
+    "gymnax/Breakout-MinAtar": {"run.total_steps": 40_000, "env.num_envs": 16},
 }
 SEEDS = 32
 Returns = np.ndarray[Any, Any]
@@ -43,8 +43,10 @@ def record(seeds: int) -> None:
     """Train each task with many seeds, and write the mean return of the last fifth of each."""
     import hmx
 
-    found = {}
+    found = json.loads(RETURNS.read_text()) if RETURNS.exists() else {}
     for name, values in RECORDED.items():
+        if name in found:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             settings = {"env.id": name, **values, "run.num_seeds": seeds, "run.root": folder, "run.eval_episodes": 0}
             metrics = hmx.load_metrics(hmx.train(settings, progress=False).run)

@@ -62,6 +62,13 @@ def study_names(incomplete: str) -> list[str]:
     return offer(list_studies())(incomplete)
 
 
+def gate_names(incomplete: str) -> list[str]:
+    """Offer the names of the gates below `gates/`."""
+    from hmx.gates.records import list_gates
+
+    return offer(list_gates())(incomplete)
+
+
 def spaces(incomplete: str) -> list[Choice]:
     """Offer `section.key=`, and after the equals sign the choices of the key, or an example of a range."""
     key, equals, _ = incomplete.partition("=")

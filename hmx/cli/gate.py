@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,12 +22,11 @@ from hmx.gates.request import PANEL, GateRequest
 
 if TYPE_CHECKING:
     from hmx.gates.records import SeedPair
-    from hmx.runs.sinks import Sink
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
 GateArgument = Annotated[
-    str, argument("GATE", "A gate: its name below gates/, or the path of its folder.", completion.nothing)
+    str, argument("GATE", "A gate: its name below gates/, or the path of its folder.", completion.gate_names)
 ]
 OtherTrainer = Annotated[
     list[str] | None,
@@ -66,7 +64,7 @@ def new(
     typed: Typed,
     request: GateRequest,
     baseline: GateStart,
-    gate: GateArgument,
+    gate: Annotated[str, argument("GATE", "Name below gates/, or path of the folder.", completion.nothing)],
     command: OtherTrainer = None,
     json: Json = False,
 ) -> None:
@@ -78,9 +76,9 @@ def new(
 
     Example: hmx gate new mine --metric score -- python train.py --seed {seed} --out {file}
     """
+    from hmx.gates import report as reports
     from hmx.gates.campaign import new_gate
     from hmx.gates.records import gate_place
-    from hmx.gates.report import gate_status, status
     from hmx.registry.load import load
 
     loaded = None
@@ -88,8 +86,8 @@ def new(
         sets, file = baseline.sets or (), baseline.config
         loaded = load(preset=baseline.preset, file=file, sets=sets, flags=typed, new_run=True)
     made = new_gate(gate_place(gate), request, loaded, command or ())
-    found = gate_status(made)
-    write_result(found.to_json(), status(found), json)
+    found = reports.gate_status(made)
+    write_result(found.to_json(), reports.status(found), json)
 
 
 @app.command("try", cls=Command)
@@ -111,6 +109,9 @@ def try_(
 
     Example: hmx gate try mine -- python train2.py --seed {seed} --out {file}
     """
+    from rich.console import Console
+
+    from hmx.console.panel import ConsoleSink
     from hmx.gates.campaign import Change, try_change
     from hmx.gates.records import find_gate
     from hmx.gates.report import attempt_facts, gate_status, verdict
@@ -118,11 +119,12 @@ def try_(
     from hmx.records.plain import plain_object
 
     change = Change(sets or (), typed, options.source, command or (), options.abandon)
-    words = ["hmx", *sys.argv[1:]]
+    console = Console(stderr=True, highlight=False)
+    shown = console.is_terminal and not options.quiet
     try:
         now, attempt = try_change(
-            find_gate(gate), change, tell=partial(_tell, options.quiet), sinks=partial(_sinks, options.quiet),
-            command_line=words,
+            find_gate(gate), change, tell=partial(_tell, options.quiet),
+            sinks=lambda: [ConsoleSink(console)] if shown else [], command_line=["hmx", *sys.argv[1:]],
         )  # fmt: skip
     except Stopped as stop:
         say("stopped", f"continue with: hmx gate try {shlex.quote(gate)}")
@@ -139,16 +141,6 @@ def _tell(quiet: bool, pair: SeedPair, e_value: float, needed: float) -> None:
     if not quiet:
         values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
         say("pair", f"{values}; e-value {e_value:.3g} of {needed:.3g}")
-
-
-def _sinks(quiet: bool) -> Sequence[Sink]:
-    """Return the panel of a run, on a terminal."""
-    from rich.console import Console
-
-    from hmx.console.panel import ConsoleSink
-
-    console = Console(stderr=True, highlight=False)
-    return [] if quiet or not console.is_terminal else [ConsoleSink(console)]
 
 
 @app.command(cls=Command)

@@ -40,9 +40,9 @@ from hmx.records.atomic import writing
 from hmx.records.lock import RunInUse, RunLock
 from hmx.records.paths import RunPaths
 from hmx.registry.check import error_of, known_problems
-from hmx.registry.load import Loaded
+from hmx.registry.load import Loaded, bind
 from hmx.reports.compare.request import EVALUATION
-from hmx.runs.session import open_session
+from hmx.runs.session import open_session, open_task
 from hmx.runs.sinks import Sink
 from hmx.study.create import base_config, objective_of
 from hmx.study.records import Objective, write_once
@@ -166,6 +166,7 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
             hint = f"hmx gate try {gate.argument} --help"
             raise HmxError("there is no attempt to continue or to abandon: each has a verdict", hint)
         return now
+    programs.check_trusted(baseline)
     program, files, config = _candidate(baseline, change, gate.settings.objective)
     before = [one for one in gate.attempts[1:] if one.baseline == baseline.number]
     for one in before:
@@ -215,8 +216,8 @@ def _write(folder: Path, attempt: Attempt, config: str, files: Mapping[str, File
         with writing("the attempt", folder, ExitCode.ARTEFACT):
             folder.mkdir(parents=True, exist_ok=True)
             atomic.write_text(folder / CONFIG, config)
-        programs.trust_copies(dataclasses.replace(attempt, folder=folder))
     write_once(folder / ATTEMPT, attempt)
+    programs.trust(dataclasses.replace(attempt, folder=folder))
 
 
 def _known_verdict(baseline: Attempt, attempt: Attempt, change: Change) -> GateVerdict | None:
@@ -225,19 +226,22 @@ def _known_verdict(baseline: Attempt, attempt: Attempt, change: Change) -> GateV
         return verdict_of(attempt, (), "same", MEANING["same"])
     if attempt.program.command:
         return None
+    changed = programs.changed_options(load_changed(baseline).values, load_changed(attempt).values)
+    before = "" if changed else _lowered(baseline)
     try:
-        digest = _lowered(attempt)
+        equal = before != "" and before == _lowered(attempt)
+        if not equal and not attempt.program.source:
+            open_task(bind(load_changed(attempt)))
     except HmxError as problem:
         if problem.exit_code == ExitCode.ARTEFACT:
             raise
         return verdict_of(attempt, (), "failed", problem.message)
-    changed = programs.changed_options(load_changed(baseline).values, load_changed(attempt).values)
-    equal = digest != "" and not changed and digest == _lowered(baseline)
     return verdict_of(attempt, (), "same", MEANING["same"]) if equal else None
 
 
 def _lowered(attempt: Attempt) -> str:
     """Return the digest of the lowered programs of an attempt; "" if its hmx cannot tell."""
+    programs.check_files(attempt)
     if not attempt.program.source:
         return lowered_digest(load_changed(attempt))
     sets = [f"{key}={value}" for key, value in programs.copied(attempt).items()]

@@ -22,11 +22,20 @@ from hmx.config.coerce import show
 from hmx.config.files import read_plain, sha256_of, words
 from hmx.config.references import FUNCTION, is_reference, parse
 from hmx.errors import ExitCode, HmxError
-from hmx.gates.records import CODE, CONFIG, RESULT, SOURCE, Attempt, GateProgram, Ledger
+from hmx.gates.records import ATTEMPT, CODE, CONFIG, RESULT, SOURCE, Attempt, GateProgram
 from hmx.records import meta
 from hmx.records.atomic import writing
 from hmx.registry.load import Loaded, bind, load
-from hmx.registry.user_code import HASHES, allow, code_file, open_module
+from hmx.registry.user_code import (
+    HASHES,
+    allow,
+    allow_file,
+    check_allowed,
+    check_code,
+    code_file,
+    open_module,
+    reference_of,
+)
 from hmx.reports.compare.notices import is_of_task
 from hmx.reports.compare.request import EVALUATION
 from hmx.runs.programs import OF_THE_HOST
@@ -58,11 +67,28 @@ def copied(attempt: Attempt) -> dict[str, str]:
     return {key: f"{folder / name}:{parse(values[key]).function}" for key, name in attempt.program.code.items()}
 
 
-def trust_copies(attempt: Attempt) -> None:
-    """Trust the copies of code that the user trusts, and of the modules that it imports."""
-    for key, text in copied(attempt).items():
+def trust(attempt: Attempt) -> None:
+    """Trust an attempt that the user has made, the copies of its code, and of the modules that this imports."""
+    allow_file(attempt.folder.resolve() / ATTEMPT)
+    for key, text in copied(attempt).items() if not attempt.program.command else ():
         allow(text, key)
         open_module(text, key, "")
+
+
+def check_trusted(attempt: Attempt) -> None:
+    """Refuse (exit code 2) to run what another user's attempt names: its command, its code, its copy of hmx."""
+    if attempt.program.command or attempt.program.source:
+        place = attempt.folder.resolve() / ATTEMPT
+        check_allowed(place, sha256_of(place))
+    if not attempt.program.command:
+        check_code_of(load_changed(attempt).values)
+
+
+def check_code_of(values: Values) -> None:
+    """Refuse (exit code 2) a configuration that names code which the user does not trust; nothing is imported."""
+    for key in HASHES:
+        if reference := reference_of(values[key], key):
+            check_code(reference, key, "")
 
 
 def of_config(loaded: Loaded, source: Path | None) -> tuple[GateProgram, dict[str, Files]]:
@@ -76,6 +102,7 @@ def of_config(loaded: Loaded, source: Path | None) -> tuple[GateProgram, dict[st
         HmxError: a file cannot be read, or `source` is not a checkout (exit code 2).
     """
     values = bind(loaded).values
+    check_code_of(values)
     references = {key: values[key] for key in HASHES if is_reference(str(values[key]))}
     code, files, named = dict[str, str](), dict[str, bytes](), dict[str, str]()
     for key, text in references.items():
@@ -86,12 +113,15 @@ def of_config(loaded: Loaded, source: Path | None) -> tuple[GateProgram, dict[st
             files |= beside
         else:
             named |= {str(path): hashlib.sha256(data).hexdigest() for path, data in _by_path(place, beside).items()}
+    other = {key: text for key in HASHES if key not in references and (text := reference_of(values[key], key))}
+    named |= {str(code_file(text, key)): values[HASHES[key]] for key, text in other.items()}
     kept = {key: value for key, value in values.items() if key not in _NO_PART}
     kept |= {key: parse(text).function or FUNCTION for key, text in references.items()}
     tree = _tree(source or _HERE)
     shown = sorted((key, show(value)) for key, value in kept.items())
-    digest = codec.sha256([shown, _hashes(files), named, _hashes(tree)])
-    program = GateProgram(text="", digest=digest, files=named, code=code, source=source is not None)
+    made_by = codec.sha256(_hashes(tree))
+    digest = codec.sha256([shown, _hashes(files), named, made_by])
+    program = GateProgram(text="", digest=digest, files=named, code=code, source=made_by if source else "")
     return program, {CODE: files, SOURCE: tree if source else {}}
 
 
@@ -188,9 +218,13 @@ def write_files(folder: Path, files: Mapping[str, Files]) -> None:
                 path.write_bytes(data)
 
 
-def check_files(gate: Ledger, attempt: Attempt) -> None:
-    """Refuse (exit code 3) to train a program whose files are not what they were when it was tried."""
+def check_files(attempt: Attempt) -> None:
+    """Refuse to train a program that is not trusted (exit code 2), or not what it was when it was tried (3)."""
+    check_trusted(attempt)
     program = attempt.program
+    if program.source and codec.sha256(_hashes(_tree(attempt.folder / SOURCE))) != program.source:
+        message = f"{attempt.folder / SOURCE} is not what it was when attempt {attempt.number} was tried"
+        raise HmxError(message, "restore it from a copy", ExitCode.ARTEFACT)
     changed = [file for file, digest in program.files.items() if _sha256(Path(program.place, file)) != digest]
     if changed:
         message = f"{changed[0]} is not what it was when attempt {attempt.number} was tried"

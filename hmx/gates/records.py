@@ -61,7 +61,7 @@ class GateProgram:
     place: str = ""  # current folder of the command
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # that are not copied, with their SHA-256
     code: dict[str, str] = dataclasses.field(default_factory=dict)  # key of the configuration -> name of its copy
-    source: bool = False  # whether it has a copy of hmx
+    source: str = ""  # SHA-256 of its copy of hmx; empty for this hmx
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,6 +160,12 @@ def gate_place(text: str | Path) -> Path:
     return path if path.parent != Path() else Path(GATES) / path
 
 
+def list_gates(root: str | Path = GATES) -> list[str]:
+    """Return the sorted names of the gates in a folder."""
+    place = Path(root)
+    return sorted(one.name for one in place.iterdir() if (one / SETTINGS).is_file()) if place.is_dir() else []
+
+
 def check_new(folder: Path) -> None:
     """Refuse (exit code 2) the name of a gate that is invalid or taken."""
     if not is_run_name(folder.name):
@@ -179,8 +185,7 @@ def find_gate(text: str | Path, root: str | Path = GATES) -> Ledger:
     for folder in (Path(root) / text, Path(text)):
         if (folder / SETTINGS).is_file():
             return read_gate(folder)
-    known = [place.name for place in Path(root).iterdir()] if Path(root).is_dir() else []
-    near = nearest(str(text), known)
+    near = nearest(str(text), list_gates(root))
     raise HmxError(f"there is no gate {text}", f"did you mean {near}?" if near else "hmx gate new makes one",
                    ExitCode.ARTEFACT)  # fmt: skip
 

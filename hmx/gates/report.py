@@ -37,8 +37,8 @@ from hmx.study.state import Advice
 from hmx.study.summaries import next_step, objective_text
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttemptFacts:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AttemptFacts(ShortRepr):
     """An attempt with its evidence."""
 
     attempt: int

@@ -101,6 +101,8 @@ class PairTrainer:
         """
         gate, pairs = self._gate, list[SeedPair]()
         baseline = gate.attempts[attempt.baseline]
+        for one in (baseline, attempt):
+            check_files(one)
         with SignalGuard() as guard:
             while (found := decide(gate, attempt, pairs)) is None:
                 if guard.requested is not None:
@@ -109,7 +111,7 @@ class PairTrainer:
                 try:
                     before = self._values(baseline, seed)
                 except HmxError as problem:
-                    if problem.exit_code == ExitCode.ARTEFACT:
+                    if problem.exit_code != ExitCode.CHECK_FAILED:
                         raise
                     message = f"cannot judge attempt {attempt.number}: the baseline fails: {problem.message}"
                     raise HmxError(message, problem.hint, ExitCode.CHECK_FAILED) from None
@@ -135,7 +137,7 @@ class PairTrainer:
 
     def _values(self, attempt: Attempt, seed: int) -> tuple[float, ...]:
         """Return the metric of a run that begins with a seed, of each of its seeds; train it if it is not complete."""
-        check_files(self._gate, attempt)
+        check_files(attempt)
         if attempt.program.command:
             self._run_command(attempt, seed)
         elif attempt.program.source:
@@ -175,7 +177,7 @@ class PairTrainer:
             for key, value in fixed.items():
                 command += ["--set", f"{key}={value}"]
         where = {**os.environ, "PYTHONPATH": str((attempt.folder / SOURCE).resolve())}
-        self._run([*command, "--trust-env"], where, Path(), attempt.folder / f"{RUNS}-{seed:04d}.txt")
+        self._run(command, where, Path(), attempt.folder / f"{RUNS}-{seed:04d}.txt")
 
     def _run_command(self, attempt: Attempt, seed: int) -> None:
         """Run the command of another trainer."""

@@ -150,6 +150,11 @@ def allow(text: str, key: str) -> None:
         _remember([str(code_file(reference_of(text, key), key)), digest])
 
 
+def allow_file(path: Path) -> None:
+    """Allow a file that the user has made to run, or to name what runs, as it is now."""
+    _remember([str(path), _digest(path)])
+
+
 @contextlib.contextmanager
 def trusting(everything: bool, changed: bool = False) -> Iterator[None]:
     """Inside the block, trust all code if `everything`, and use files that have changed if `changed`."""

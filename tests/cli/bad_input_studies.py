@@ -60,4 +60,21 @@ OTHERS = [
     )
 ]
 
-STUDY = [*NEW, *NO_OPTUNA, *EVALUATED, *OTHERS]
+GATE = [
+    *rows(
+        "gate new",
+        ([], USAGE, ["missing argument 'GATE'"]),
+        (["a b?"], USAGE, ["'a b?' cannot be the name of a gate", "hmx gate new a-b"]),
+        (["a", "--metric", "nope"], USAGE, ["there is no such metric"]),
+        (["a", "--error", "0.9"], USAGE, ["--error"]),
+        (["a", "--preset", "tiny", "--seeds", "3", "--max-seeds", "16"], USAGE, ["is not a multiple of --seeds 3",
+         "--max-seeds 18"]),
+        (["a", "--set", "algo.gama=0.9"], USAGE, ["algo.gamma"]),
+        (["a", "--", "python", "train.py"], USAGE, ["the command has no {seed} and no {file}", "-- python train.py"]),
+        (["a", "--", "no-such-program", "{seed}", "{file}"], USAGE, ["there is no command no-such-program"]),
+    ),
+    *[row for name in ("try", "status", "report", "verify", "adopt") for row in rows(
+        f"gate {name}", (["nosuch", *(["1"] if name == "adopt" else [])], ARTEFACT, ["there is no gate nosuch"]),
+    )],
+]  # fmt: skip
+STUDY = [*GATE, *NEW, *NO_OPTUNA, *EVALUATED, *OTHERS]

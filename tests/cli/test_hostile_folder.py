@@ -86,7 +86,14 @@ FOREIGN = {
 }
 """What a foreign run or configuration names."""
 
-ARGUMENTS = {"run": "runs/{}", "runs": "runs/{}", "path": "runs/{}", "source": "runs/{}", "study": "studies/{}"}
+ARGUMENTS = {
+    "run": "runs/{}",
+    "runs": "runs/{}",
+    "path": "runs/{}",
+    "source": "runs/{}",
+    "study": "studies/{}",
+    "gate": "gates/{}",
+}
 """What an argument of a command is given."""
 
 OTHERS = {
@@ -96,6 +103,9 @@ OTHERS = {
     "hmx runs push": ["runs/{}", "me/agent", "--to", "published-{}"],
     "hmx runs pull": ["me/agent", "runs/file"],  # a folder that exists: refused before the network is used
     "hmx study new": ["new", "--space", "algo.gamma=0.9|0.99"],
+    "hmx gate new": ["new-{}"],
+    "hmx gate adopt": ["gates/{}", "1"],
+    "hmx gate try": ["gates/{}"],
     "hmx new-env": ["fresh"],
     "hmx presets": [],
     "hmx envs": [],
@@ -107,7 +117,7 @@ OTHERS = {
 
 REFUSING = {
     "train", "resume", "fork", "study work", "evaluate", "watch", "bench", "review", "grad-report", "score-buffer",
-    "export",
+    "export", "gate new", "gate try",
 }  # fmt: skip
 """Commands that build what a run, a configuration or a study names. All others only read the files."""
 
@@ -115,6 +125,7 @@ MORE = {
     "hmx resume": ["--steps", "8192"],
     "hmx fork": ["--name", "fork", "--steps", "8192"],
     "hmx runs rm": ["--yes"],
+    "hmx gate try": ["--lr", "0.5"],
     "hmx watch": ["--save", "episode.svg"],
 }
 
@@ -160,6 +171,9 @@ def _make_foreign(place: Path, run: Path, name: str, changes: dict[str, str]) ->
     assert CliRunner().invoke(app, words, prog_name="hmx").exit_code == 0
     base = load(file=study / "configs" / "base.toml", environ={}, check=False).config
     (study / "configs" / "base.toml").write_text(codec.to_toml(replace(base, changes)))
+    gate = place / "gates" / name
+    assert CliRunner().invoke(app, ["gate", "new", str(gate), "--config", str(run)], prog_name="hmx").exit_code == 0
+    (gate / "attempts" / "0000" / "config.toml").write_text(codec.to_toml(replace(base, changes)))
 
 
 @pytest.fixture
@@ -213,7 +227,7 @@ def lines_of(name: str, foreign: str) -> Iterator[list[str]]:
     if name == "hmx compute-config" or not config:
         yield [*words, *more]
     if config:
-        yield [*words, *(more if name == "hmx study new" else []), *config]
+        yield [*words, *(more if name in ("hmx study new", "hmx gate new") else []), *config]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -265,7 +279,13 @@ def test_no_process_that_hmx_starts_has_the_folder_on_its_path():
 
 def test_every_command_that_takes_an_environment_is_among_them():
     taking = {name for name, command in COMMANDS.items() for param in command.params if "--env" in param.opts}
-    of_a_run = {"hmx resume", "hmx fork", "hmx study new"}  # which build it as `train` does
+    of_a_run = {
+        "hmx resume",
+        "hmx fork",
+        "hmx study new",
+        "hmx gate new",
+        "hmx gate try",
+    }  # which build it as `train` does
     assert taking - of_a_run == {f"hmx {name}" for name in SIMULATED} - {"hmx envs", "hmx check-env"}
 
 

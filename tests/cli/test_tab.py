@@ -48,7 +48,7 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx evaluate x --policy g", ["greedy"]),
         ("hmx compare met", ["metta"]),
         ("hmx compare x y --metric train/mean_episode_r", ["train/mean_episode_return"]),
-        ("hmx compare x y --metric ev", ["evaluation"]),
+        ("hmx compare x y --metric evaluat", ["evaluation"]),
         ("hmx score-buffer x --metric t", ["tv", "tv_bins"]),
         ("hmx score-buffer x --aggregate m", ["mean", "max"]),
         ("hmx score-buffer x --actions s", ["single", "sampled"]),
@@ -103,6 +103,8 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
     monkeypatch.chdir(runs)
     (runs / "studies" / "lr").mkdir(parents=True, exist_ok=True)
     (runs / "studies" / "lr" / "study.1.toml").touch()
+    (runs / "gates" / "lr").mkdir(parents=True, exist_ok=True)
+    (runs / "gates" / "lr" / "gate.json").touch()
     silent = set()
     for name, command in leaves():
         ctx = command.make_context(name, ["corridor"], resilient_parsing=True)
@@ -113,7 +115,8 @@ def test_every_option_with_a_closed_choice_offers_its_values(runs, monkeypatch):
     free_texts = {
         ("hmx train", "--name"), ("hmx fork", "--name"), ("hmx runs rename", "name"), ("hmx runs sync", "--project"),
         ("hmx new-env", "name"), ("hmx train", "--sink"), ("hmx resume", "--sink"), ("hmx fork", "--sink"),
-        ("hmx study new", "--sink"),
+        ("hmx study new", "--sink"), ("hmx gate new", "--sink"), ("hmx gate try", "--sink"), ("hmx gate new", "gate"),
+        ("hmx gate new", "command"), ("hmx gate try", "command"), ("hmx gate adopt", "attempt"),
         ("hmx runs push", "repo"), ("hmx runs push", "--license"), ("hmx runs pull", "repo"),
         ("hmx runs pull", "--revision"),
         ("hmx study new", "study"), ("hmx study work", "--time"), ("hmx study work", "--memory"),

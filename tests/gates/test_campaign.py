@@ -19,6 +19,7 @@ from hmx.gates.worker import PairTrainer, read_result
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 from hmx.stats.evidence import e_value
+from hmx.study.records import write_once
 
 Try = Callable[[Ledger, str], tuple[Ledger, Attempt]]
 
@@ -159,8 +160,6 @@ def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Ledger
 @pytest.mark.parametrize("change", ["value", "level", "verdict"])
 def test_verify_finds_a_changed_record(gate: Ledger, attempt: Try, change: str) -> None:
     """Files are sealed, so a forger must seal them again."""
-    from hmx.study.records import write_once
-
     gate, kept = attempt(gate, "9")
     assert kept.verdict is not None
     if change == "value":
@@ -205,3 +204,21 @@ def test_results_that_cannot_be_used(tmp_path: Path, text: str | None, why: str,
     assert caught.value.message.startswith(why)
     assert caught.value.hint == hint or not hint
     assert caught.value.exit_code == 4
+
+
+def test_a_command_of_another_user_is_not_run(gate: Ledger, tmp_path: Path) -> None:
+    """A copied gate is that of another user: its attempts name commands that this one has not seen."""
+    foreign = gate.folder.with_name("foreign")
+    shutil.copytree(gate.folder, foreign)
+    mark = tmp_path / "ran"
+    (tmp_path / "train.py").write_text(f"open({str(mark)!r}, 'w')\n")
+    command = (*gate.attempts[0].program.command[:-1], "9")
+    write_once(
+        foreign / "attempts" / "0001" / "attempt.json", dataclasses.replace(gate.attempts[0], number=1, level=0.2)
+    )
+    for change in (Change(command=command), Change()):
+        with pytest.raises(HmxError, match="you have not trusted its code") as caught:
+            try_change(read_gate(foreign), change)
+        assert caught.value.exit_code == 2
+    assert not mark.exists()
+    assert [one.verdict for one in read_gate(foreign).attempts] == [None, None]
