@@ -17,6 +17,7 @@ class ExitCode(enum.IntEnum):
     USAGE = 2
     ARTEFACT = 3
     CHECK_FAILED = 4
+    NOT_CHECKED = 5
     SIGHUP = 129
     SIGINT = 130
     SIGTERM = 143

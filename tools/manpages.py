@@ -21,6 +21,7 @@ EXIT_STATUS = {
     ExitCode.USAGE: "A wrong option, or a configuration that cannot run.",
     ExitCode.ARTEFACT: "A run, checkpoint or other file is missing, damaged, incompatible or cannot be written.",
     ExitCode.CHECK_FAILED: "A check that the command line asks for failed.",
+    ExitCode.NOT_CHECKED: "A check that the command line asks for cannot be made, for example on another processor.",
     ExitCode.SIGHUP: "The terminal or its connection was closed; a training saves a checkpoint first.",
     ExitCode.SIGINT: "Interrupted by Ctrl-C; a training saves a checkpoint first.",
     ExitCode.SIGTERM: "Ended by SIGTERM; a training saves a checkpoint first.",

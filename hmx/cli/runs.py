@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,8 +17,11 @@ from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted, nearest
-from hmx.jobs.requests import ExportRequest, ListRequest
+from hmx.jobs.requests import ExportRequest, ListRequest, VerifyRequest
 from hmx.records.paths import DEFAULT_ROOT
+
+if TYPE_CHECKING:
+    from hmx.records.verify import Replay
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
@@ -194,18 +198,29 @@ def export(
 
 
 @app.command(cls=Command)
-def verify(run: RunArgument, json: Json = False) -> None:
+@with_options()
+def verify(run: RunArgument, request: VerifyRequest, json: Json = False) -> None:
     """Check every file of a run for damage.
 
     Reads the whole run folder and changes nothing. Exits with code 3 if anything is damaged or missing.
 
+    With --replay, it also trains parts of the run again, in a temporary folder, and compares metrics and states bit for
+    bit. Exits with code 4 if one differs: numbers, checkpoints or the configuration have changed since. Exits with code
+    5 if one cannot be replayed, for example since another kind of processor or other versions made it.
+
     Example: hmx runs verify hackmatrix-ppo-s0-001
+
+    Example: hmx runs verify hackmatrix-ppo-s0-001 --replay 3
     """
+    from hmx.console.progress import progress
     from hmx.jobs.runs import verify as job
     from hmx.records.paths import RunPaths
     from hmx.reports import summaries
 
-    found = job(run)
+    if request.seed is not None and not request.replay:
+        raise HmxError("cannot use --seed without --replay", "--replay 3 trains three stretches again")
+    with progress() if request.replay else contextlib.nullcontext() as report:
+        found = job(run, request, report)
     write_result(found.to_json(), summaries.verification(found), json)
     if found.damage:
         hint = "no checkpoint is intact"
@@ -214,6 +229,25 @@ def verify(run: RunArgument, json: Json = False) -> None:
             hint = f"hmx resume {paths.argument} continues from checkpoint {found.intact[-1]}, the newest intact one"
         say("error", f"{found.run}: {counted(len(found.damage), 'file')} damaged or missing", hint)
         raise typer.Exit(int(ExitCode.ARTEFACT))
+    if found.replay is not None:
+        _end_replay(found.run, found.replay)
+
+
+def _end_replay(run: Path, replay: Replay) -> None:
+    """Exit with an error if a stretch differs or cannot be replayed."""
+    different, unknown = replay.with_outcome("different"), replay.with_outcome("not replayed")
+    name, count = quoted(str(run), 400), len(replay.stretches)
+    if different:
+        first = different[0]
+        message = f"{name}: {len(different)} of {count} replayed stretches differ, first in {quoted(first.quantity)}"
+        hint = (
+            f"metrics, checkpoints or run.toml changed after update {first.first - 1} was trained, or at its checkpoint"
+        )
+        raise HmxError(f"{message} of update {first.update}", hint, ExitCode.CHECK_FAILED)
+    if unknown or not count:
+        why = " ".join(unknown[0].reason.split()) if unknown else "it has no updates"
+        message = f"cannot replay {len(unknown)} of {count} stretches of {name}: {quoted(why, 400)}"
+        raise HmxError(message, "", ExitCode.NOT_CHECKED)
 
 
 @app.command(cls=Command)

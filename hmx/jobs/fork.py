@@ -118,7 +118,7 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
     layout.check_new_name(parent.root, request.name)
     newest = Run.of(parent)
     chosen = choose(parent, request.at)
-    later = _changed_later(_resumes(parent), chosen.manifest.update)
+    later = changed_later(_resumes(parent), chosen.manifest.update)
     run = newest.changed(later)
     task = changed(run, changes, chosen.path)
     place = {"run.root": str(parent.root), "run.name": request.name}
@@ -145,7 +145,7 @@ def _resumes(parent: RunPaths) -> tuple[Resume, ...]:
     return known.resumes if known is not None else ()
 
 
-def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, object]:
+def changed_later(resumes: Sequence[Resume], update: int) -> dict[str, object]:
     """Return the values, after an update, of the keys that resumptions after it have changed.
 
     Raises:
@@ -153,8 +153,9 @@ def _changed_later(resumes: Sequence[Resume], update: int) -> dict[str, object]:
     """
     before: dict[str, object] = {}
     for resume in reversed(resumes):
-        if resume.update > update:
-            before |= {key: pair[0] for key, pair in resume.changes.items() if pair and pair[0] is not None}
+        if resume.update <= update:  # earlier changes apply too, even those at a later update that was trained again
+            break
+        before |= {key: pair[0] for key, pair in resume.changes.items() if pair and pair[0] is not None}
     values, problems = codec.resolve(before, {}, text=False)
     if problems:
         raise error(problems)

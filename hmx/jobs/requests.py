@@ -37,6 +37,17 @@ class ListRequest:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """Which parts of a run are trained again."""
+
+    replay: int = opt(
+        0, "number of stretches between kept checkpoints, drawn at random, to train again and compare bit for bit",
+        ge=0, words={"all": 10**9}, panel="Replay",
+    )  # fmt: skip
+    seed: int | None = opt(None, "seed of that draw (another one each time by default)", ge=0, panel="Replay")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportRequest:
     """The format of the records, and where they go; without an `output`, into the run folder."""
 

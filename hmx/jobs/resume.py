@@ -16,7 +16,7 @@ from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.changed import changed, other_run
-from hmx.jobs.train import NewRun, TrainResult, run_session, start_run, worker_result
+from hmx.jobs.train import NewRun, TrainResult, made_on, run_session, start_run, worker_result
 from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
 from hmx.records import meta as metas
@@ -170,21 +170,26 @@ def _prepare(
     opened: Continued, paths: RunPaths, command_line: Sequence[str], notes: list[str]
 ) -> tuple[Meta, list[str]]:
     """Restore the run folder to its checkpoint, and record all changes, findings and repairs."""
-    cfg, restored = opened.session.cfg, opened.restored
+    cfg, restored, made = opened.session.cfg, opened.restored, made_on(opened.session.mesh)
     fits = _metrics_fit(paths, restored)  # before anything is changed, since it may refuse
     old, found = _meta(paths)
     if restored.missing is not None:
         found.append(restored.warnings[0])
     for update, _ in restored.damaged:
         layout.set_aside(paths.checkpoint(update))
-    notes = [*notes, *found, *_rewind(paths, restored, fits, old.run_id), *_plain_reports(paths), *_other_versions(old)]
+    notes = [
+        *notes,
+        *found,
+        *_rewind(paths, restored, fits, old.run_id),
+        *_plain_reports(paths),
+        *_other_machine(old, made),
+    ]
     damaged = {str(update): why for update, why in restored.damaged}
     meta = metas.resumed(old, restored.update, command_line, opened.changes, damaged, notes)
     text = metas.with_history(codec.to_toml(cfg), meta.resumes)
     meta = dataclasses.replace(
         meta,
-        device=device_name(opened.session.mesh),
-        versions=metas.versions(),
+        **made,
         config_digest=codec.digest(cfg),
         shape_digest=codec.shape_digest(cfg),
         config_sha256=metas.sha256(text),
@@ -304,11 +309,10 @@ def _plain_reports(paths: RunPaths) -> list[str]:
     return [f"{paths.reports} is not a folder and was set aside as {layout.set_aside(paths.reports).name}"]
 
 
-def _other_versions(old: Meta) -> list[str]:
-    now = metas.versions()
-    common = sorted(old.versions.keys() & now)
-    parts = [f"{name} {old.versions[name]} became {now[name]}" for name in common if old.versions[name] != now[name]]
-    return [f"versions have changed, so the numbers may differ in their last bits: {', '.join(parts)}"] if parts else []
+def _other_machine(old: Meta, made: Mapping[str, Any]) -> list[str]:
+    differing = metas.differences(old, made)
+    parts = [f"{name} {before} became {now}" for name, (before, now) in differing.items()]
+    return [f"versions have changed, {metas.OTHER_BITS}: {', '.join(parts)}"] if parts else []
 
 
 def schedule_notes(task: Loaded, differences: Mapping[str, object]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`hmx runs` and `hmx board`: list, verify, rename and remove runs, and read their metrics. None needs JAX."""
+"""`hmx runs` and `hmx board`: list, verify, rename and remove runs, and read their metrics. Only replays need JAX."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from hmx.config.files import words
 from hmx.errors import ExitCode, HmxError
-from hmx.jobs.requests import ListRequest, State
+from hmx.jobs.requests import ListRequest, State, VerifyRequest
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
 from hmx.records.curves import RETURN, SPEED, evaluations, part_means, read_newest
@@ -27,7 +27,11 @@ from hmx.records.verify import VerifyResult
 from hmx.registry.derive import derive
 from hmx.registry.load import load
 
+if TYPE_CHECKING:
+    from hmx.jobs.evaluation import Progress
+
 _LINE = 8192  # bytes that a record takes at most, usually
+_FILES_ONLY = VerifyRequest()
 _POLL = 0.5  # seconds between two looks at a file that grows
 
 EVERY = ListRequest()
@@ -123,9 +127,19 @@ def tail(run: str | Path, count: int, follow: bool = False) -> Iterator[dict[str
         raise HmxError(message, f"hmx runs verify {paths.argument}", ExitCode.ARTEFACT) from None
 
 
-def verify(run: str | Path) -> VerifyResult:
-    """Check every known file of a run folder; damage is the result, not an error."""
-    return records.verify(find_run(run))
+def verify(run: str | Path, request: VerifyRequest = _FILES_ONLY, progress: Progress | None = None) -> VerifyResult:
+    """Check every known file of a run folder; damage is the result, not an error.
+
+    If the request says so and no file is damaged, train stretches of the run again: see `hmx.jobs.replay.replay`.
+    """
+    paths = find_run(run)
+    found = records.verify(paths)
+    if not request.replay or found.damage:
+        return found
+    from hmx.jobs.evaluation import no_progress
+    from hmx.jobs.replay import replay  # imports JAX
+
+    return dataclasses.replace(found, replay=replay(paths, request, progress or no_progress))
 
 
 def _row(paths: RunPaths) -> RunRow:

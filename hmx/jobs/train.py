@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from jax.sharding import Mesh
 
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
@@ -38,12 +41,13 @@ from hmx.registry.load import Loaded
 from hmx.runs import reference as references
 from hmx.runs.checkpoint import state_bytes, without_reference
 from hmx.runs.cluster.group import ALONE, Group
-from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache
+from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache, processor
 from hmx.runs.device_memory import naming_shortages
 from hmx.runs.devices import device_name, make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.loop import LoopResult
+from hmx.runs.lowered import surroundings
 from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
 from hmx.runs.session import Session, first_state, open_task
@@ -245,10 +249,21 @@ def _refusal(session: Session) -> list[str]:
 
 def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
     """Return the meta data of a run that starts now."""
-    cfg, device = session.cfg, device_name(session.mesh)
+    cfg, made = session.cfg, made_on(session.mesh)
     digests = codec.digest(cfg), codec.shape_digest(cfg)
-    meta = metas.collect(device, command_line, *digests, codec.to_toml(cfg))
-    return dataclasses.replace(meta, environment=environment_facts(cfg.env))
+    meta = metas.collect(made["device"], command_line, *digests, codec.to_toml(cfg))
+    return dataclasses.replace(meta, environment=environment_facts(cfg.env), **made)
+
+
+def made_on(mesh: Mesh | None) -> dict[str, Any]:
+    """Return the fields of meta.json about machine and programs: where all are equal, equal runs are equal in bits."""
+    facts = repr((os.cpu_count(), surroundings()))
+    return {
+        "device": device_name(mesh),
+        "processor": processor(),
+        "versions": metas.versions(),
+        "surroundings": metas.sha256(facts),
+    }
 
 
 def write_run(session: Session, paths: RunPaths, meta: Meta) -> None:

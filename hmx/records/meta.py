@@ -1,7 +1,7 @@
 """Read and write meta.json: the id of a run, its versions, device, command lines and progress.
 
 Schema 1 had no seal, no digest of run.toml and no notes of resumptions; 2 had no id and no count of writes; 3 had no
-processor time.
+processor time, and neither the kind of processor nor the digest of the programs' surroundings.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import hashlib
 import platform
+import re
 import secrets
 import subprocess
 import sys
@@ -30,6 +31,9 @@ STATES = ("running", "finished", "interrupted", "failed")
 _LONGEST = 400  # characters of the changes of an entry
 NOT_REPLAYED = "running episodes could not be replayed"
 """What the note of a resumption says of a simulator that is not deterministic."""
+OTHER_BITS = "so the numbers may differ in their last bits"
+"""What the note of a resumption on another machine, or with other versions, says."""
+_MACHINE = ("device", "processor")
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -60,9 +64,11 @@ class Meta:
     env_steps: int = 0
     command: tuple[str, ...] = ()
     device: str = ""
+    processor: str = ""  # its kind, see `hmx.runs.compilation.processor`
     python: str = ""
     platform: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    surroundings: str = ""  # SHA-256 of what compiled programs depend on: text of hmx, settings and flags of JAX
     git_revision: str = ""
     git_dirty: bool = False
     config_digest: str = ""
@@ -154,6 +160,20 @@ def described(entry: Resume) -> str:
     what = f"forked from {quoted(entry.parent.get('name', ''))}" if entry.parent else "resumed"
     changes = ", ".join(f"{key} {show(pair[0])} -> {show(pair[-1])}" for key, pair in entry.changes.items() if pair)
     return f"{what} at update {entry.update}: {quoted(changes or 'no changes', _LONGEST)}"
+
+
+def differences(meta: Meta, made: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the devices, processors and versions, by name, in which a run and other fields of meta.json differ.
+
+    What either does not know is left out, and so is the number of devices that a run does not use.
+    """
+    sides = [{**side["versions"], **{name: _alone(side[name]) for name in _MACHINE}} for side in (vars(meta), made)]
+    pairs = {name: (sides[0][name], sides[1].get(name, "")) for name in sorted(sides[0])}
+    return {name: pair for name, pair in pairs.items() if all(pair) and pair[0] != pair[1]}
+
+
+def _alone(device: str) -> str:
+    return re.sub(r" \(1 of \d+\)$", "", device)
 
 
 def versions() -> dict[str, str]:

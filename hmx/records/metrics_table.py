@@ -202,6 +202,11 @@ def _metrics() -> tuple[MetricInfo, ...]:
 METRICS: dict[str, MetricInfo] = {row.name: row for row in _metrics()}
 """By name. In the names of gradient reports, `<bucket>`, `<part>` and `<layer>` are placeholders."""
 
+MEASURED: frozenset[str] = frozenset(
+    ("run", "elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "train/grad_report_seconds")
+)
+"""Fields of a record that differ between equal runs: the id of the run, times and speeds."""
+
 RENAMED: dict[str, str] = {
     "train/cut_frac": "train/truncated_frac",
     "train/row_coverage": "train/sequence_coverage",

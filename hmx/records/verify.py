@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hmx.config import files
 from hmx.config.schema import Config
@@ -37,6 +37,30 @@ class Damage(NamedTuple):
     what: str
 
 
+class Stretch(NamedTuple):
+    """Updates that were trained again, and the first value that differs."""
+
+    first: int
+    last: int
+    outcome: Literal["equal", "different", "not replayed"]
+    update: int | None = None  # the first that differs
+    quantity: str = ""  # its metric, or the leaf of the state after `last`
+    reason: str = ""  # why the stretch cannot be replayed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replay:
+    """Stretches of a run, drawn at random and trained again."""
+
+    seed: int  # of the draw
+    of: int  # number of stretches that the run has
+    stretches: tuple[Stretch, ...]
+
+    def with_outcome(self, outcome: str) -> list[Stretch]:
+        """Return the stretches with an outcome, in order."""
+        return [stretch for stretch in self.stretches if stretch.outcome == outcome]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VerifyResult(JsonResult):
     """Whether a run folder is intact."""
@@ -45,11 +69,14 @@ class VerifyResult(JsonResult):
     intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
     damage: tuple[Damage, ...]
     notes: tuple[Damage, ...]  # harmless findings, such as a lock that was left behind
+    replay: Replay | None = None  # None if none was asked for, or files are damaged
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""
         found = plain_object(self)
         intact = found.pop("intact")
+        if self.replay is None:
+            del found["replay"]
         return {"schema": self.schema_number, "whole": not self.damage, "intact_checkpoints": intact, **found}
 
 

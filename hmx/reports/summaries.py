@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hmx.jobs.runs import ListResult
     from hmx.jobs.sync import SyncResult
     from hmx.jobs.train import Plan, TrainResult
-    from hmx.records.verify import Damage, VerifyResult
+    from hmx.records.verify import Damage, Stretch, VerifyResult
     from hmx.runs.memory_parts import Memory
 
 _FEW_WINS = 10  # below this, the bootstrap interval of the mean return covers less than 95 %
@@ -265,10 +265,24 @@ def verification(found: VerifyResult) -> Document:
         for tone, damage in shown
         for row in damage
     ]
+    rows += [] if found.replay is None else [_stretch(stretch) for stretch in found.replay.stretches]
     intact = ", ".join(str(update) for update in found.intact) or "none"
     state = "damaged" if found.damage else "intact"
-    end = Paragraph(f"{quoted(str(found.run), _LONGEST)}: {state}; intact checkpoints: {intact}")
+    text = f"{quoted(str(found.run), _LONGEST)}: {state}; intact checkpoints: {intact}"
+    if found.replay is not None:
+        text += f"; replayed {len(found.replay.stretches)} of {found.replay.of} stretches (--seed {found.replay.seed})"
+    end = Paragraph(text)
     return Document("", (Table(columns, tuple(rows)), end) if rows else (end,))
+
+
+def _stretch(stretch: Stretch) -> Row:
+    texts: dict[str, tuple[Tone, str]] = {
+        "equal": ("good", "equal"),
+        "different": ("bad", f"different: {quoted(stretch.quantity, _LONGEST)} of update {stretch.update}"),
+        "not replayed": ("warning", f"cannot replay: {quoted(' '.join(stretch.reason.split()), _LONGEST)}"),
+    }
+    tone, text = texts[stretch.outcome]
+    return Row((f"updates {stretch.first} to {stretch.last}", Cell(text, tone=tone)))
 
 
 def resumption(planned: ResumePlan, parent: Path | None = None) -> Document:

@@ -181,7 +181,7 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
         return None
     ordered = [sorted(part) if isinstance(part, frozenset) else part for part in key]
     with optional("look for stored programs"):
-        return LoweredPrograms(Path(folder), _surroundings(), *ordered)
+        return LoweredPrograms(Path(folder), surroundings(), *ordered)
     return None
 
 
@@ -216,7 +216,7 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _surroundings() -> tuple[object, ...]:
+def surroundings() -> tuple[object, ...]:
     """List the facts that every program depends on."""
     device, settings = jax.devices()[0], jax.config.values
     flags = {name: text for name, text in os.environ.items() if name.startswith(("XLA_", "LIBTPU_", "TF_", "NVIDIA_"))}
