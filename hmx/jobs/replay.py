@@ -30,7 +30,7 @@ from hmx.runs.checkpoint import different_leaves
 from hmx.runs.compilation import enable_cache
 from hmx.runs.programs import Programs
 from hmx.runs.restoring import Run, choose, restore_chosen
-from hmx.runs.session import Session
+from hmx.runs.session import Session, open_task
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.training import Training, make_sinks
 
@@ -61,13 +61,14 @@ def replay(paths: RunPaths, request: VerifyRequest, progress: Progress = no_prog
         StopNow: a signal arrived.
     """
     enable_cache()
+    programs = Programs()
     run, known = Run.of(paths), frozen.known_meta(paths) or metas.collect("")
-    session = run.open()  # refuses code that may not run
+    session = open_task(run.changed(_QUIET).task, paths, programs)  # refuses code that may not run
     seed = secrets.randbits(32) if request.seed is None else request.seed
     finished = session.sizes.num_updates if known.state == "finished" else 0
     stretches = list(pairwise(_bounds(run, paths, known, finished)))
     drawn = sorted(random.Random(seed).sample(stretches, min(request.replay or 0, len(stretches))))
-    rows, programs = [], Programs()
+    rows = []
     with SignalGuard(_stop):
         for number, (first, last) in enumerate(drawn):
             progress("replaying", number, len(drawn))
@@ -106,7 +107,7 @@ def _replay(paths: RunPaths, known: Meta, first: int, last: int, programs: Progr
             differing = _difference([paths], again, last)
             if differing is None:
                 return row
-            if made is None or made.surroundings != here["surroundings"]:
+            if made is None or made.arithmetic != here["arithmetic"]:
                 what = "it differs, but was made with another hmx, or with other settings of JAX or XLA"
                 return unknown._replace(reason=what)
             # Programs of some devices, and some simulators, differ from themselves.

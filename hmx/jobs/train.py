@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -47,7 +46,7 @@ from hmx.runs.devices import device_name, make_mesh
 from hmx.runs.event_files import check_installed
 from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.loop import LoopResult
-from hmx.runs.lowered import surroundings
+from hmx.runs.lowered import arithmetic
 from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
 from hmx.runs.session import Session, first_state, open_task
@@ -257,12 +256,11 @@ def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
 
 def made_on(mesh: Mesh | None) -> dict[str, Any]:
     """Return the fields of meta.json about machine and programs: where all are equal, equal runs are equal in bits."""
-    facts = repr((os.cpu_count(), surroundings()))
     return {
         "device": device_name(mesh),
         "processor": processor(),
         "versions": metas.versions(),
-        "surroundings": metas.sha256(facts),
+        "arithmetic": metas.sha256(repr(arithmetic())),
     }
 
 

@@ -1,7 +1,7 @@
 """Read and write meta.json: the id of a run, its versions, device, command lines and progress.
 
 Schema 1 had no seal, no digest of run.toml and no notes of resumptions; 2 had no id and no count of writes; 3 had no
-processor time, and neither the kind of processor nor the digest of the programs' surroundings.
+processor time, no kind of processor and no digest of what else decides the last bits.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Meta:
     python: str = ""
     platform: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
-    surroundings: str = ""  # SHA-256 of what compiled programs depend on: text of hmx, settings and flags of JAX
+    arithmetic: str = ""  # SHA-256 of what else decides the last bits: see `hmx.runs.lowered.arithmetic`
     git_revision: str = ""
     git_dirty: bool = False
     config_digest: str = ""

@@ -34,6 +34,10 @@ from hmx.types import Array
 
 SUFFIX = ".lowered"
 WANTED = "HMX_LOWERED"  # variable of the environment
+_ARITHMETIC = (
+    "jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable",
+    "jax_disable_most_optimizations",
+)  # fmt: skip
 _SETTINGS_OF_CACHES = ("jax_compilation_cache", "jax_persistent_cache", "jax_enable_compilation_cache")
 _BUILT_IN = {"algo.name": ALGORITHMS, "env.id": ENV_IDS, "net.kind": NET_KINDS}
 _KEY_KINDS = ("threefry2x32", "rbg", "unsafe_rbg")
@@ -181,7 +185,7 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
         return None
     ordered = [sorted(part) if isinstance(part, frozenset) else part for part in key]
     with optional("look for stored programs"):
-        return LoweredPrograms(Path(folder), surroundings(), *ordered)
+        return LoweredPrograms(Path(folder), _surroundings(), *ordered)
     return None
 
 
@@ -216,7 +220,14 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def surroundings() -> tuple[object, ...]:
+def arithmetic() -> tuple[object, ...]:
+    """List what decides the last bits of results, apart from the machine and the versions of packages."""
+    flags = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")}
+    chosen = [repr(getattr(jax.config, name, jax.config.values.get(name))) for name in _ARITHMETIC]
+    return _code(), os.cpu_count(), sorted(flags.items()), chosen
+
+
+def _surroundings() -> tuple[object, ...]:
     """List the facts that every program depends on."""
     device, settings = jax.devices()[0], jax.config.values
     flags = {name: text for name, text in os.environ.items() if name.startswith(("XLA_", "LIBTPU_", "TF_", "NVIDIA_"))}
