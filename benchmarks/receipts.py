@@ -200,7 +200,7 @@ def _configure(paths: RunPaths, key: str, value: object) -> str:
     cfg = fields.replace(frozen.read_config(paths), {key: value})
     meta = metas.read(paths.meta)
     text = metas.with_history(codec.to_toml(cfg), meta.resumes)
-    digests = {"config_digest": codec.digest(cfg), "shape_digest": codec.shape_digest(cfg)}
+    digests: dict[str, Any] = {"config_digest": codec.digest(cfg), "shape_digest": codec.shape_digest(cfg)}
     paths.config.write_text(text)
     metas.write(paths.meta, dataclasses.replace(meta, config_sha256=metas.sha256(text), **digests))
     for folder in checkpoints.listing(paths.checkpoints):

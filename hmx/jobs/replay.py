@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
+from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress
@@ -21,12 +22,13 @@ from hmx.jobs.resume import open_to_train
 from hmx.jobs.train import check_run, made_on, new_meta, run_session, start_run
 from hmx.records import frozen, jsonl
 from hmx.records import meta as metas
+from hmx.records.checkpoints import read_manifest
 from hmx.records.meta import Meta
 from hmx.records.metrics_table import MEASURED
 from hmx.records.paths import META, RunPaths
 from hmx.records.verify import Replay, Stretch
 from hmx.runs import reference as references
-from hmx.runs.checkpoint import different_leaves
+from hmx.runs.checkpoint import restore, to_host
 from hmx.runs.compilation import enable_cache
 from hmx.runs.programs import Programs
 from hmx.runs.restoring import Run, choose, restore_chosen
@@ -42,13 +44,6 @@ _RECORD = "record"  # what differs where a side has no record, or several
 
 Records = dict[tuple[int, str], list[dict[str, str]]]
 """Values of records as text, by update and seed."""
-
-
-class _Again(NamedTuple):
-    """A stretch that was trained again: its session, and the folder of each part with one configuration."""
-
-    session: Session
-    parts: list[RunPaths]
 
 
 def replay(paths: RunPaths, request: VerifyRequest, progress: Progress = no_progress) -> Replay:
@@ -72,7 +67,7 @@ def replay(paths: RunPaths, request: VerifyRequest, progress: Progress = no_prog
     with SignalGuard(_stop):
         for number, (first, last) in enumerate(drawn):
             progress("replaying", number, len(drawn))
-            rows.append(_replay(paths, known, first, last, programs))
+            rows.append(_replay(paths, known, first, last, programs, session.abstract))
     return Replay(seed=seed, of=len(stretches), stretches=tuple(rows))
 
 
@@ -89,7 +84,7 @@ def _bounds(run: Run, paths: RunPaths, known: Meta, finished: int) -> list[int]:
     return sorted({begin, *(update for update in (*run.updates(), recorded, finished) if update > begin)})
 
 
-def _replay(paths: RunPaths, known: Meta, first: int, last: int, programs: Programs) -> Stretch:
+def _replay(paths: RunPaths, known: Meta, first: int, last: int, programs: Programs, abstract: TrainState) -> Stretch:
     """Train the updates after `first` up to `last` again, and compare them."""
     row, kept = Stretch(first + 1, last, "equal"), paths.checkpoint(last)
     unknown = row._replace(outcome="not replayed")
@@ -104,7 +99,7 @@ def _replay(paths: RunPaths, known: Meta, first: int, last: int, programs: Progr
             if made is not None and (elsewhere := _elsewhere(made, here)):
                 return unknown._replace(reason=elsewhere)
             again = _train(paths, known, first, last, Path(folder, "1"), programs)
-            differing = _difference([paths], again, last)
+            differing = _difference([paths], again, last, abstract)
             if differing is None:
                 return row
             if made is None or made.arithmetic != here["arithmetic"]:
@@ -112,7 +107,7 @@ def _replay(paths: RunPaths, known: Meta, first: int, last: int, programs: Progr
                 return unknown._replace(reason=what)
             # Programs of some devices, and some simulators, differ from themselves.
             twice = _train(paths, known, first, last, Path(folder, "2"), programs)
-            if _difference(twice.parts, again, last) is not None:
+            if _difference(twice, again, last, abstract) is not None:
                 return unknown._replace(reason="two replays of it differ from each other")
             return row._replace(outcome="different", update=differing[0], quantity=differing[1])
     except HmxError as problem:
@@ -132,8 +127,8 @@ def _open(paths: RunPaths, known: Meta, update: int, programs: Programs) -> Sess
     return open_to_train(Run.of(paths).changed(values).task, paths, programs)
 
 
-def _train(paths: RunPaths, known: Meta, first: int, last: int, folder: Path, programs: Programs) -> _Again:
-    """Train the updates after `first` up to `last`, in a new folder for each resumption that changed settings."""
+def _train(paths: RunPaths, known: Meta, first: int, last: int, folder: Path, programs: Programs) -> list[RunPaths]:
+    """Train the updates after `first` up to `last`, in a new folder for each configuration; return the folders."""
     within = [resume for resume in known.resumes if first < resume.update < last]
     changes = {resume.update for resume in within} if any(resume.changes for resume in within) else set()
     parts: list[RunPaths] = []
@@ -156,27 +151,31 @@ def _train(paths: RunPaths, known: Meta, first: int, last: int, folder: Path, pr
         if notes := [text for text in done.warnings if metas.NOT_REPLAYED in text]:
             raise HmxError(notes[0])
         parts.append(place)
-    return _Again(session, parts)
+    return parts
 
 
-def _difference(before: Sequence[RunPaths], again: _Again, last: int) -> tuple[int, str] | None:
+def _difference(
+    before: Sequence[RunPaths], again: Sequence[RunPaths], last: int, abstract: TrainState
+) -> tuple[int, str] | None:
     """Return the first update, and the metric or the leaf of the state after `last`, that differs."""
-    begin = int(again.parts[0].name)
-    records = [_records(parts, begin, last) for parts in (before, again.parts)]
+    records = [_records(parts, int(again[0].name), last) for parts in (before, again)]
     for key in sorted({*records[0], *records[1]}):
         one, other = (side.get(key, []) for side in records)
         if one != other:
             both = len(one) == len(other) == 1
             names = [name for name in {**one[0], **other[0]} if one[0].get(name) != other[0].get(name)] if both else []
             return key[0], next(iter(names), _RECORD)
-    kept, made = (parts[-1].checkpoint(last) for parts in (before, again.parts))
+    kept, made = (parts[-1].checkpoint(last) for parts in (before, again))
     if not kept.exists():  # after the last checkpoint
         return None
+    forms = [set(read_manifest(path).leaves) for path in (kept, made)]
+    if forms[0] != forms[1]:
+        return last, min(leaf.path for leaf in forms[0] ^ forms[1])
     try:
-        leaves = different_leaves(kept, made, again.session.abstract)
+        saved, found = (to_host(restore(path, abstract)) for path in (kept, made))
     except HmxError as problem:
         return last, problem.message
-    return (last, leaves[0]) if leaves else None
+    return next(((last, name) for name in saved if saved[name].tobytes() != found[name].tobytes()), None)
 
 
 def _records(parts: Sequence[RunPaths], first: int, last: int) -> Records:

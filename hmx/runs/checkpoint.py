@@ -215,15 +215,6 @@ def equal_states(one: Path, other: Path) -> bool:
     )
 
 
-def different_leaves(one: Path, other: Path, abstract: TrainState) -> list[str]:
-    """Return the leaves in which two checkpoints of one configuration differ, bit for bit; errors as of `restore`."""
-    forms = [set(records.read_manifest(path).leaves) for path in (one, other)]
-    if forms[0] != forms[1]:
-        return sorted(leaf.path for leaf in forms[0] ^ forms[1])
-    first, second = (to_host(restore(path, abstract)) for path in (one, other))
-    return [name for name in first if first[name].tobytes() != second[name].tobytes()]
-
-
 def differences(manifest: Manifest, abstract: object) -> list[str]:
     """Return the saved arrays that do not fit those of `abstract`, one line each, which begins with the path."""
     wanted = describe(abstract)

@@ -19,6 +19,7 @@ from hmx.jobs import sync as syncs
 from hmx.jobs.sync import SyncResult, WandbRun
 from hmx.records import artefact
 from hmx.records import meta as metas
+from hmx.records.verify import Replay, Stretch
 from hmx.render.terminal import print_document
 from hmx.reports.summaries import synchronisation
 
@@ -237,3 +238,51 @@ def test_tail_refuses_a_metric_that_the_run_does_not_report(hmx, tmp_path):
     assert refused.exit_code == ExitCode.USAGE and "did you mean --metric reward/goal?" in refused.stderr
     assert "2" in hmx("runs", "tail", "one", "--metric", "es/best").stdout
     assert hmx("runs", "tail", "one", "--metric", "train/td_error").exit_code == ExitCode.OK
+
+
+def replayed(monkeypatch: pytest.MonkeyPatch, *stretches: Stretch) -> None:
+    """Let every replay have this result."""
+    from hmx.jobs import replay
+
+    monkeypatch.setattr(replay, "replay", lambda *given: Replay(seed=7, of=3, stretches=stretches))
+
+
+EQUAL = Stretch(1, 2, "equal")
+CHANGED = Stretch(3, 4, "different", update=4, quantity="train/entropy")
+ELSEWHERE = Stretch(5, 6, "not replayed", reason="made on jax 0.0.1; here: jax 9")
+
+
+def test_a_replay_ends_with_the_code_of_its_worst_stretch(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed(monkeypatch, EQUAL)
+    fine = hmx("runs", "verify", "corridor", "--replay", "1")
+    assert fine.exit_code == 0, fine.stderr
+    assert "updates 1 to 2  equal" in fine.stdout
+    assert "replayed 1 of 3 stretches (--seed 7)" in " ".join(fine.stdout.split())
+    replayed(monkeypatch, EQUAL, ELSEWHERE)
+    unknown = hmx("runs", "verify", "corridor", "--replay", "all")
+    assert unknown.exit_code == 5
+    assert "cannot replay 1 of 2 stretches of runs/corridor: made on jax 0.0.1; here: jax 9" in unknown.stderr
+    replayed(monkeypatch, EQUAL, CHANGED, ELSEWHERE)
+    changed = hmx("runs", "verify", "corridor", "--replay", "3", "--json")
+    assert changed.exit_code == 4
+    assert "1 of 3 replayed stretches differ, first in train/entropy of update 4" in changed.stderr
+    rows = json.loads(changed.stdout)["replay"]["stretches"]
+    assert rows[1] == {
+        "first": 3, "last": 4, "outcome": "different", "update": 4, "quantity": "train/entropy", "reason": "",
+    }  # fmt: skip
+    replayed(monkeypatch)
+    assert hmx("runs", "verify", "corridor", "--replay", "3").exit_code == 5  # nothing was compared
+
+
+def test_damaged_files_are_not_replayed(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed(monkeypatch, CHANGED)
+    (run / "checkpoints" / "4" / "manifest.json").unlink()
+    result = hmx("runs", "verify", "corridor", "--replay", "1", "--json")
+    assert result.exit_code == 3
+    assert "replay" not in json.loads(result.stdout)
+
+
+def test_the_seed_of_a_replay_needs_one(hmx: Any, run: Path) -> None:
+    result = hmx("runs", "verify", "corridor", "--seed", "3")
+    assert result.exit_code == 2
+    assert "error: cannot use --seed without --replay" in result.stderr
