@@ -110,7 +110,7 @@ def test_a_forged_run_is_found_where_it_was_changed(run, forge):
         ({"processor": "arm64-1"}, "made on processor arm64-1; here: processor "),
     ],
 )
-def test_another_machine_or_version_is_told_apart(run, changes, said):
+def test_another_machine_or_version_differs_from_a_changed_run(run, changes, said):
     for meta in (run.meta, *run.checkpoints.glob("*/meta.json")):
         known = metas.read(meta)
         metas.write(
