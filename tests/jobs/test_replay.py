@@ -94,7 +94,7 @@ def test_a_forged_run_is_found_where_it_was_changed(run, forge):
         "raise_returns": "train/mean_episode_return of update 5",
         "cut_short": "record of update 7",
         "learning_rate": "train/approx_kl of update 1",
-        "seed": "record of update 1",
+        "seed": "actions/left_frac of update 1",
         "shorter": "train/approx_kl of update 2",
     }
     assert where == expected[forge.__name__]
