@@ -18,6 +18,7 @@ from hmx.config.textfile import printable
 from hmx.console.panel import ConsoleSink, JsonSink
 from hmx.console.progress import ProgressLog
 from hmx.errors import HmxError, counted
+from hmx.records.paths import RunPaths
 from hmx.render.quantities import short
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
@@ -67,7 +68,6 @@ def show_plan(planned: ResumePlan, json: bool, parent: Path | None = None) -> No
 def dry(task: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     """Show the plan of `train`: settings that differ from the defaults, or every value if `full`."""
     from hmx.jobs.train import plan
-    from hmx.records.paths import RunPaths
 
     planned = plan(task)
     write_result(planned.to_json(), summaries.plan(planned, full), json)
@@ -97,11 +97,17 @@ def execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
             from hmx.cli.report import write_page
 
             _show_end(result, Console(stderr=json, highlight=False), quiet, write_page(result.run))
+    if result.finding is not None:
+        from hmx.jobs.healthy import failure
+
+        raise failure(RunPaths(result.run.parent, result.run.name), result.finding, result.updates)
     if result.signum is not None:
         raise typer.Exit(128 + result.signum)
 
 
 def _show_end(result: TrainResult, console: Console, quiet: bool, page: Path | None) -> None:
+    if result.finding is not None:
+        return
     if result.state == "interrupted":
         say("stopped", f"after update {result.updates:,} of {result.total_updates:,}; the checkpoint is complete")
         say("resume with", result.resume_command)

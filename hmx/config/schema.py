@@ -107,6 +107,14 @@ class RunConfig:
         flag="--on-nonfinite",
         panel=RUN_PANEL,
     )
+    on_finding: Literal["warn", "stop", "rollback"] = opt(
+        "warn",
+        "what to do about a finding of hmx doctor that knows a dead or diverging run and lasts: warn, stop after a "
+        "checkpoint, or continue from the last healthy checkpoint as a new run with one changed setting",
+        flag="--on-finding",
+        panel=RUN_PANEL,
+    )
+    max_rollbacks: int = opt(2, "most rollbacks of a run, one after another; it then stops", "rollbacks", ge=1)
     eval_episodes: int = opt(
         1000, "episodes of the final evaluation; 0 to skip it", "episodes", ge=0, le=10_000_000,
         flag="--eval-episodes", panel=RUN_PANEL,

@@ -16,6 +16,7 @@ from hmx.config.names import clean_run_name
 from hmx.config.problem import error
 from hmx.errors import HmxError
 from hmx.jobs.changed import changed, other_run
+from hmx.jobs.healthy import check_alone
 from hmx.jobs.requests import ForkRequest
 from hmx.jobs.resume import Continued, ResumePlan, continued, open_to_train
 from hmx.jobs.train import TrainResult, new_meta, run_session, worker_result, write_run
@@ -85,6 +86,7 @@ def fork(
     parent = find_run(run, root)
     opened = _open(parent, request, changes or {})
     cfg, restored = opened.session.cfg, opened.restored
+    check_alone(cfg.run, group)
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(parent))
     with RunLock(paths):
         with _deleted_on_failure(paths), writing("the run folder", paths.folder):

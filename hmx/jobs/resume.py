@@ -16,6 +16,7 @@ from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.changed import changed, other_run
+from hmx.jobs.healthy import check_alone
 from hmx.jobs.train import NewRun, TrainResult, made_on, run_session, start_run, worker_result
 from hmx.jobs.worker import check_same_config
 from hmx.records import atomic, jsonl, layout
@@ -132,6 +133,7 @@ def resume_locked(
     """
     warning = enable_cache()  # before the programs in it are used
     opened = _open(paths, changes, programs)
+    check_alone(opened.session.cfg.run, group)
     with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
         meta, notes = _prepare(opened, paths, command_line, [lock.note] if lock.note else [])
     sink_group = make_sinks(opened.session.cfg.run, paths, sinks, (warning, *notes, *opened.warnings))

@@ -18,6 +18,7 @@ from hmx.config.problem import line
 from hmx.config.schema import Config, RunConfig
 from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
+from hmx.jobs import healthy
 from hmx.jobs.eval_training import make_evaluations
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import AS_ROWS, RANDOM, PolicyStats, write_evaluation
@@ -51,7 +52,7 @@ from hmx.runs.memory import memory_problem, placed, run_memory
 from hmx.runs.memory_parts import Memory
 from hmx.runs.session import Session, first_state, open_task
 from hmx.runs.signals import StopNow, interruptible
-from hmx.runs.sinks import Sink
+from hmx.runs.sinks import Ending, Sink
 from hmx.runs.training import Training, make_sinks
 from hmx.runs.warm_start import Learned, read_learned, read_reference, start_from
 from hmx.simulators.journal import SavedEpisodes
@@ -77,6 +78,7 @@ class TrainResult(JsonResult, ShortRepr):
     warnings: tuple[str, ...]
     resume_command: str
     device: str
+    finding: Ending | None = None  # the finding of hmx doctor that ended it early; see `run.on_finding`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,7 @@ def train(
     check_same_config(group, {"command": "train", **codec.flatten(codec.to_dict(session.cfg))})
     if not group.is_coordinator:
         return worker_result(group)
+    healthy.check_alone(session.cfg.run, group)
     new, cfg = check_run(session), session.cfg
     stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
     paths = layout.new_run(cfg.run.root, cfg.run.name, stem, force)
@@ -287,7 +290,7 @@ def run_session(
     """
     session, paths, sink_group = training.session, training.paths, training.sink_group
     rows: tuple[PolicyStats, ...] = ()
-    finished = False
+    finished, ended = False, None
     with training:
         try:
             done = _train(training, start, first, until, episodes)
@@ -298,6 +301,7 @@ def run_session(
                 with naming_shortages("evaluating"):
                     rows = _evaluate(training, done)
             end: Literal["finished", "interrupted"] = "finished" if finished else "interrupted"
+            ended = None if finished or done.signum else _ended(training, done.updates)
             training.update_meta(state=end, memory_bytes=done.memory_bytes)
             sink_group.close(end)
         except StopNow as stop:
@@ -316,7 +320,19 @@ def run_session(
             with contextlib.suppress(HmxError):
                 sink_group.close("failed")
             raise
-    return _result(training, done._replace(signum=done.signum or training.guard.requested), first, rows)
+    return _result(training, done._replace(signum=done.signum or training.guard.requested), first, rows, ended)
+
+
+def _ended(training: Training, update: int) -> Ending | None:
+    """Return the finding that ended a run after an update, if any, and note it in meta.json."""
+    ending, paths = training.sink_group.ending(), training.paths
+    if ending is None:
+        return None
+    begun = ending.since // training.session.sizes.batch_size
+    ending = dataclasses.replace(ending, healthy=healthy.last_healthy(paths, begun))
+    error = healthy.failure(paths, ending, update)
+    training.update_meta(message=error.message[:500], hint=error.hint[:500])
+    return ending
 
 
 def _train(
@@ -353,7 +369,9 @@ def worker_result(group: Group) -> TrainResult:
     return _result(*run_worker(group), ())
 
 
-def _result(training: Training, done: LoopResult, first: int, rows: tuple[PolicyStats, ...]) -> TrainResult:
+def _result(
+    training: Training, done: LoopResult, first: int, rows: tuple[PolicyStats, ...], finding: Ending | None = None
+) -> TrainResult:
     session, paths = training.session, training.paths
     return TrainResult(
         run=paths.folder,
@@ -371,6 +389,7 @@ def _result(training: Training, done: LoopResult, first: int, rows: tuple[Policy
         warnings=tuple(training.sink_group.warnings),
         resume_command=f"hmx resume {paths.argument}",
         device=device_name(session.mesh),
+        finding=finding,
     )
 
 

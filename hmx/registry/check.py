@@ -54,6 +54,7 @@ def problems(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *_agents(cfg.env),
         *(() if simulated is None else simulator_problems(cfg.env, cfg.run, simulated)),
         *_run_folder(cfg.run),
+        *_rollback(cfg.run),
         *_reports(cfg.run),
         *_networks(cfg.algo, cfg.net, cfg.env, sizes),
         *entry.check(cfg, sizes, bad),
@@ -202,6 +203,18 @@ def _own_code(values: Mapping[str, Any], entry: AlgorithmEntry, source: EnvSourc
         keys = tuple(name for name in values if name.startswith(own_key(section, "")))
         if keys and not own[section]:
             yield Problem("no_options", (*keys, key), f"{values[key]} declares no options of its own")
+
+
+def _rollback(run: RunConfig) -> Iterator[Problem]:
+    """Refuse to take agents that learn back with one that does not."""
+    if run.on_finding == "rollback" and run.num_seeds > 1:
+        words = "a rollback is of a single agent"
+        yield Problem(
+            "rollback",
+            ("run.on_finding", "run.num_seeds"),
+            words,
+            fix("run.num_seeds", 1) + fix("run.on_finding", "stop"),
+        )
 
 
 def _reports(run: RunConfig) -> Iterator[Problem]:

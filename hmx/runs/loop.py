@@ -210,7 +210,7 @@ class Loop:
         self._saved = first if first else -1  # the first state of a resumed run is on disk already
         if self.guard.requested is None:
             self.sink_group.phase("training")
-        while done < total and not self._is_stopping():
+        while done < total and not self._is_stopping() and not self._is_ended(done - first):
             measured = self._measure(state, done + 1)
             if self._is_stopping():
                 break
@@ -251,6 +251,10 @@ class Loop:
         """Return whether this or another process of the run was requested to stop."""
         self._stop = self.group.all_reduce_max(self._stop or self.guard.requested or 0)
         return self._stop != 0
+
+    def _is_ended(self, done: int) -> bool:
+        """Return whether a sink ends the run; only between whole chunks, as also in a run that was never resumed."""
+        return done % max(self.chunk.length, 1) == 0 and self.sink_group.ending() is not None
 
     def _is_first_due(self, seconds: float) -> bool:
         """Return whether the run has no checkpoint after `FIRST_CHECKPOINT` seconds, which a kill would lose."""

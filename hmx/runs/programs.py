@@ -21,8 +21,8 @@ MOST = 8  # configurations whose programs are kept
 
 OF_THE_HOST = (
     "run.name", "run.root", "run.seed", "run.checkpoint_every", "run.keep", "run.keep_best", "run.keep_middle_mb",
-    "run.eval_episodes", "run.evaluations", "run.wandb", "run.wandb_project", "run.tensorboard", "run.sink",
-    "run.init_from",
+    "run.eval_episodes", "run.evaluations", "run.on_finding", "run.max_rollbacks", "run.wandb", "run.wandb_project",
+    "run.tensorboard", "run.sink", "run.init_from",
 )  # fmt: skip
 _OF_SCHEDULES = ("run.total_steps", "algo.lr_warmup", "algo.schedule_rate")
 

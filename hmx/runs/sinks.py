@@ -39,6 +39,17 @@ class RunInfo:
         return self.total_updates * self.steps_per_update
 
 
+@dataclasses.dataclass(frozen=True)
+class Ending:
+    """The finding for which `run.on_finding` ends a run early, and what may prevent it."""
+
+    rule: str  # of hmx doctor
+    finding: str  # what it found, with the evidence
+    since: int  # environment steps at which it began
+    changes: Mapping[str, object]  # the option that may prevent it, with its new value; empty without such an option
+    healthy: int | None = None  # update of the last healthy checkpoint that is kept
+
+
 class Sink:
     """A receiver of records; every hook does nothing unless overridden.
 
@@ -65,6 +76,10 @@ class Sink:
     def notices(self) -> Iterable[str]:
         """Return the warnings due after a chunk."""
         return ()
+
+    def ending(self) -> Ending | None:
+        """Return why the run should end before the next chunk; None if it should not."""
+        return None
 
     def warn(self, message: str) -> None:
         """Show a problem that does not stop the run."""
@@ -122,6 +137,10 @@ class SinkGroup:
     def has(self, kind: type[Sink]) -> bool:
         """Return whether a sink of that kind still takes records."""
         return any(isinstance(sink, kind) for sink in self.sinks)
+
+    def ending(self) -> Ending | None:
+        """Return why a sink ends the run; None if it should continue."""
+        return next(filter(None, (sink.ending() for sink in self.sinks)), None)
 
     def start(self, info: RunInfo) -> None:
         """See `Sink.start`."""

@@ -271,7 +271,8 @@ class Training:
         )
         saved = checkpoint.snapshot(devices.replicate_locally(self.session.mesh, state))
         copies = partial(add_copies, config, meta, None if self._host is None else self._host.save())
-        keep = Retention(run.keep, run.keep_best, self.session.sizes.num_updates, run.keep_middle_mb * 10**6)
+        best = max(run.keep_best, run.on_finding == "rollback")
+        keep = Retention(run.keep, best, self.session.sizes.num_updates, run.keep_middle_mb * 10**6)
         return partial(checkpoint.write, self.paths.checkpoints, saved, update, keep, info, copies)
 
     def _on_slow(self, message: str, stuck: bool) -> None:

@@ -84,6 +84,19 @@ def test_quiet_training_writes_nothing_on_stderr(hmx):
     assert "trained" in result.stdout
 
 
+def test_run_that_a_finding_ends_fails_and_continues_as_the_hint_says(hmx):
+    options = ["--lr", "0", "--set", "run.updates_per_chunk=4", "--on-finding", "stop", "--name", "dead", "--json"]
+    stopped = hmx(*QUICK, *options)
+    assert stopped.exit_code == 4
+    end = json.loads(stopped.stdout.splitlines()[-1])
+    assert (end["event"], end["state"], end["updates"]) == ("result", "interrupted", 12)
+    assert end["finding"]["rule"] == "frozen-policy"
+    error = json.loads(stopped.stderr.splitlines()[-1])
+    assert error["error"].startswith("dead was stopped after update 12: The policy does not change")
+    assert "hmx resume dead --on-finding warn continues it" in error["hint"]
+    assert hmx("resume", "dead", "--on-finding", "warn", "--quiet").exit_code == 0
+
+
 def test_a_known_bug_is_marked(hmx):
     result = hmx(*QUICK, "--dry-run", "--full", "--set", "ppo.gae_axis=batch")
     assert result.exit_code == 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hmx.config.fields import values_of
 from hmx.config.files import words
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted, nearest
@@ -24,7 +25,7 @@ from hmx.render.quantities import short
 from hmx.reports.doctor.logs import points
 from hmx.reports.doctor.monitor import Finding, Monitor, RuleStatus, restarts
 from hmx.reports.doctor.rules import RULES
-from hmx.runs.sinks import Record, RunInfo, Sink
+from hmx.runs.sinks import Ending, Record, RunInfo, Sink
 
 ANY = "any"  # `--fail-on any`: every rule whose findings are warnings
 SCHEMA = 1
@@ -68,7 +69,10 @@ class HealthFindings(ShortRepr):
 
 
 class HealthSink(Sink):
-    """Warn during training, once for each rule, up to three; a resumed run continues from its records."""
+    """Warn during training, once for each rule, up to three; a resumed run continues from its records.
+
+    With another `run.on_finding`, it ends a run that is dead or diverges.
+    """
 
     name = "the health check"
 
@@ -92,6 +96,15 @@ class HealthSink(Sink):
         """Check the rules."""
         if self._monitor is not None:
             self._new += [finding for finding in self._monitor.add(record) if finding.severity == "warning"]
+
+    def ending(self) -> Ending | None:
+        """Return the finding that ends the run, which depends only on its records."""
+        cfg = self._monitor.cfg if self._monitor else None
+        found = self._monitor.ending() if self._monitor and cfg and cfg.run.on_finding != "warn" else None
+        if cfg is None or found is None:
+            return None
+        rule, finding = found
+        return Ending(rule.name, f"{rule.title}: {finding.evidence}", finding.since, rule.changes(values_of(cfg)))
 
     def notices(self) -> Iterator[str]:
         """Yield a line for each newly broken rule."""

@@ -12,7 +12,7 @@ from hmx.records import jsonl
 from hmx.records.meta import Resume
 from hmx.registry.derive import derive
 from hmx.reports.doctor.history import History
-from hmx.reports.doctor.rule import Severity
+from hmx.reports.doctor.rule import Rule, Severity
 from hmx.reports.doctor.rules import RULES
 
 
@@ -119,6 +119,21 @@ class Monitor:
                 yield streak.finding
             elif streak.finding.until is not None:
                 streak.finding = replace(streak.finding, until=None)
+
+    def ending(self) -> tuple[Rule, Finding] | None:
+        """Return the rule and the finding that end a run: every agent breaks a rule that knows dead or diverging ones.
+
+        The evidence has lasted twice as long as a warning needs.
+        """
+        lasting = {
+            seed: (rule, replace(streak.finding, since=streak.since))
+            for rule in reversed(RULES)
+            for seed in self._agents
+            if rule.rollback
+            and (streak := self._streaks[seed, rule.name]).finding is not None
+            and streak.length >= 2 * rule.lasting(self.total_updates)
+        }
+        return next(iter(lasting.values())) if lasting and len(lasting) == len(self._agents) else None
 
     def _begin_again(self, seed: int) -> History:
         """Forget the history of an agent; what was found in it ends here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -32,7 +32,20 @@ class Rule:
     note: Callable[[History], bool] = lambda run: False  # whether it may be intended: never shown during training
     so_far: bool = False  # whether it claims "never so far", which a later update can disprove
     instead: tuple[str, ...] = ()  # metrics that suffice in place of `needs`
+    rollback: tuple[tuple[str, float], ...] = ()
+    """Of a rule that knows a dead or diverging run: options that may prevent it with factors, the best first."""
     configured: bool = False  # whether it also needs the configuration, so that logs of other programs are not checked
+
+    def changes(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Return the first option of `rollback` that a run has and that its factor changes, with its new value.
+
+        `values` are those of its configuration; code of a user may give the options of an algorithm another meaning.
+        """
+        name = values["algo.name"]
+        for key, factor in () if find_algorithm(name).own else self.rollback:
+            if FIELDS[key].applies_to(name, values["env.id"]) and values[key] * factor != values[key]:
+                return {key: values[key] * factor}
+        return {}
 
     def missing(self, run: History) -> str:
         """Return the metrics or the configuration that the rule lacks; "" if it can be checked."""

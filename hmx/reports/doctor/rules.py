@@ -18,6 +18,7 @@ from hmx.reports.doctor.rule import Rule
 
 _RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
 _NO_CHANGE = 1e-8  # KL
+_RATE = ("algo.learning_rate", 0.5)  # of a rollback
 _USELESS = 0.02  # explained variance; healthy runs reached it after 8 to 44 updates, those with a bug never
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
@@ -256,6 +257,7 @@ RULES: tuple[Rule, ...] = (
         "entropy-collapsed", ("train/entropy", "train/max_entropy"), _entropy_collapsed,
         "The policy is deterministic, but the return is no better than at the start",
         ("raise ppo.ent_coef", "lower algo.learning_rate", "scale rewards down"), instead=("train/std",),
+        rollback=(("ppo.ent_coef", 2.0), _RATE),
     ),
     Rule(
         "entropy-maximal", ("train/entropy", "train/max_entropy"), _entropy_maximal,
@@ -266,11 +268,12 @@ RULES: tuple[Rule, ...] = (
         "large-updates", ("train/approx_kl", "train/clip_frac"), _large_updates,
         "Each update changes the policy too much",
         ("lower algo.learning_rate", "lower ppo.update_epochs", "use larger minibatches"), patience=0.0, updates=5,
+        rollback=(_RATE,),
     ),
     Rule(
         "frozen-policy", ("train/approx_kl",), _frozen_policy,
         "The policy does not change",
-        ("check algo.learning_rate and its schedule", "check that advantages differ"),
+        ("check algo.learning_rate and its schedule", "check that advantages differ"), rollback=(_RATE,),
     ),
     Rule(
         "constant-value", ("train/explained_variance",), _constant_value,
@@ -292,6 +295,7 @@ RULES: tuple[Rule, ...] = (
         "exploding-gradients", ("train/grad_norm",), _exploding_gradients,
         "Gradients grow without bound",
         ("lower algo.learning_rate", "set algo.max_grad_norm", "scale rewards down"), patience=0.0, updates=3,
+        rollback=(("algo.max_grad_norm", 0.5), _RATE),
     ),
     Rule(
         "clipped-gradients", ("train/grad_norm",), _clipped_gradients,
@@ -302,7 +306,7 @@ RULES: tuple[Rule, ...] = (
         "nonfinite", ("train/skipped_updates",), _nonfinite,
         "Updates are skipped because values are not finite",
         ("lower algo.learning_rate", "look for divisions by 0 and logarithms of 0 in rewards and observations"),
-        patience=0.0, updates=1,
+        patience=0.0, updates=1, rollback=(_RATE,),
     ),
     Rule(
         "dormant-units", ("train/dormant_units",), _dormant_units,
@@ -353,7 +357,7 @@ RULES: tuple[Rule, ...] = (
         "return-fell", ("train/mean_episode_return",), _return_fell,
         "The return has lost most of what it had gained",
         ("lower algo.learning_rate", "let it decay (algo.lr_schedule=linear)", "lower ppo.update_epochs",
-         "continue from the best checkpoint"),
+         "continue from the best checkpoint"), rollback=(_RATE,),
     ),
     Rule(
         "no-progress", ("train/mean_episode_return",), _no_progress,
@@ -365,7 +369,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "diverging-q", ("train/q_value",), _diverging_q,
         "Action values are far larger than any return",
-        ("lower algo.learning_rate", "raise dqn.target_every", "set dqn.double=true"),
+        ("lower algo.learning_rate", "raise dqn.target_every", "set dqn.double=true"), rollback=(_RATE,),
     ),
     Rule(
         "no-gradient-steps", ("train/gradient_steps",), _no_gradient_steps,

@@ -428,3 +428,60 @@ def test_rules_have_names_and_texts() -> None:
         assert rule.lasting(128) <= 13 or rule.name == "useless-value", "a tenth of a run with the defaults"
     assert isinstance(check(lambda u: {}).findings(), tuple) and WINDOW < TOTAL
     assert all(isinstance(finding, Finding) for finding in check(lambda u: {"train/approx_kl": 1.0}).findings())
+
+
+def ended(change: Callable[[int, int], Record], seeds: int = 1, updates: int = TOTAL) -> tuple[str, int] | None:
+    """Return the rule that ends a run of several agents, and the steps since when, after some updates."""
+    monitor = Monitor(config({}))
+    for update in range(1, updates + 1):
+        for seed in range(seeds):
+            list(monitor.add({**healthy(update), "seed": seed, **change(update, seed)}))
+    found = monitor.ending()
+    return None if found is None else (found[0].name, found[1].since)
+
+
+def frozen(update: int) -> Record:
+    """Stop changing the policy after update 40."""
+    return {"train/approx_kl": 0.0} if update > 40 else {}
+
+
+def test_rule_ends_a_run_after_twice_its_patience() -> None:
+    # The 8 recent values are 0 from update 48 on; a warning needs 6 such updates.
+    assert ended(lambda update, seed: frozen(update), updates=58) is None
+    assert ended(lambda update, seed: frozen(update), updates=59) == ("frozen-policy", 47 * BATCH)
+
+
+def test_rule_ends_a_run_only_while_its_evidence_lasts() -> None:
+    assert ended(lambda update, seed: frozen(update) if update < 80 else {}) is None
+
+
+def test_rule_ends_a_run_only_if_all_agents_break_one() -> None:
+    assert ended(lambda update, seed: frozen(update) if seed else {}, seeds=2) is None
+    assert ended(lambda update, seed: frozen(update) if seed else {"train/approx_kl": 0.4}, seeds=2) is not None
+
+
+def test_only_rules_of_dead_or_diverging_agents_end_a_run() -> None:
+    assert [rule.name for rule in RULES if rule.rollback] == [
+        "entropy-collapsed", "large-updates", "frozen-policy", "exploding-gradients", "nonfinite", "return-fell",
+        "diverging-q",
+    ]  # fmt: skip
+    assert ended(lambda update, seed: {"train/advantage_std": 0.0, "train/explained_variance": 0.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "changes"),
+    [
+        ("return-fell", {"algo.learning_rate": 1e-3}, {"algo.learning_rate": 5e-4}),
+        ("entropy-collapsed", {"ppo.ent_coef": 0.01}, {"ppo.ent_coef": 0.02}),
+        ("entropy-collapsed", {"ppo.ent_coef": 0.0, "algo.learning_rate": 1e-3}, {"algo.learning_rate": 5e-4}),
+        ("exploding-gradients", {"algo.max_grad_norm": 0.5}, {"algo.max_grad_norm": 0.25}),
+        ("exploding-gradients", {"algo.max_grad_norm": 0.0, "algo.learning_rate": 1e-3}, {"algo.learning_rate": 5e-4}),
+        ("return-fell", {"algo.learning_rate": 0.0}, {}),
+        ("return-fell", {"algo.name": "./mine.py:make"}, {}),
+    ],
+)
+def test_rollback_changes_the_first_option_that_the_run_has(
+    rule: str, values: dict[str, Any], changes: dict[str, float]
+) -> None:
+    known = {rule.name: rule for rule in RULES}
+    assert known[rule].changes(fields.values_of(config(values))) == changes
