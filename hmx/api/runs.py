@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +23,7 @@ from hmx.jobs import resume as resuming
 from hmx.jobs import train as training
 from hmx.jobs.evaluation import EvaluateResult
 from hmx.jobs.requests import ForkRequest
+from hmx.jobs.rollback import rolled_back
 from hmx.jobs.train import TrainResult
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import bind
@@ -77,7 +79,7 @@ def train(
     """
     task = bind(resolve(settings or {}, preset))
     with trusting(trust):
-        return training.train(task, sinks=[*_own_sinks(progress), *sinks], force=force)
+        return _followed(lambda sinks: training.train(task, sinks=sinks, force=force), progress, sinks)
 
 
 @for_python
@@ -104,7 +106,7 @@ def resume(
         HmxError: a change that the state forbids, a finished run, or no intact checkpoint.
     """
     with trusting(trust):
-        return resuming.resume(run, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
+        return _followed(lambda sinks: resuming.resume(run, changes=changes, sinks=sinks, root=root), progress, sinks)
 
 
 @for_python
@@ -136,7 +138,8 @@ def fork(
     """
     request = ForkRequest(at=at, name=name)
     with trusting(trust):
-        return forking.fork(run, request, changes=changes, sinks=[*_own_sinks(progress), *sinks], root=root)
+        start = partial(forking.fork, run, request, changes=changes, root=root)
+        return _followed(lambda sinks: start(sinks=sinks), progress, sinks)
 
 
 @for_python
@@ -193,6 +196,15 @@ def show(
     width = None if _in_terminal() else 100
     # Rich would display an empty box in a notebook before the text.
     print_document(document, Console(file=sys.stdout, highlight=False, width=width, force_jupyter=False))
+
+
+def _followed(start: Callable[[list[Sink]], TrainResult], progress: bool, sinks: Sequence[Sink]) -> TrainResult:
+    """Train, and follow the rollbacks of the run; each branch has progress of its own."""
+
+    def all_sinks() -> list[Sink]:
+        return [*_own_sinks(progress), *sinks]
+
+    return rolled_back(start(all_sinks()), all_sinks)
 
 
 def _own_sinks(progress: bool) -> list[Sink]:

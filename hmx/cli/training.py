@@ -84,11 +84,18 @@ def execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
     console = Console(stderr=True, highlight=False)
     with _joined(hosts) as group:
         stream = JsonSink() if json else None
-        shown: list[Sink] = []
-        if not quiet:
-            shown = [ConsoleSink(console) if console.is_terminal else ProgressLog()]
-        sinks = [*shown, HealthSink(), *([stream] if stream else [])]
-        result = start(sinks=sinks if group.is_coordinator else [], group=group)
+
+        def sinks() -> list[Sink]:
+            shown: list[Sink] = []
+            if not quiet:
+                shown = [ConsoleSink(console) if console.is_terminal else ProgressLog()]
+            return [*shown, HealthSink(), *([stream] if stream else [])]
+
+        result = start(sinks=sinks() if group.is_coordinator else [], group=group)
+        if result.finding is not None:
+            from hmx.jobs.rollback import rolled_back
+
+            result = rolled_back(result, sinks, ["hmx", *sys.argv[1:]])
         if group.is_coordinator:
             for warning in result.warnings if quiet else ():
                 say("warning", warning)

@@ -79,18 +79,30 @@ def fork(
     """
     asked = {"command": "fork", "run": Path(run).name, **vars(request), **(changes or {})}
     check_same_config(group, asked)
+    enable_cache()  # before the programs in it are used
     if not group.is_coordinator:
-        enable_cache()
         return worker_result(group)
-    warning = enable_cache()  # before the programs in it are used
     parent = find_run(run, root)
-    opened = _open(parent, request, changes or {})
+    return start(open_at(parent, request, changes or {}), parent, sinks=sinks, command_line=command_line, group=group)
+
+
+def start(
+    opened: Continued,
+    parent: RunPaths,
+    *,
+    sinks: Sequence[Sink] = (),
+    command_line: Sequence[str] = (),
+    group: Group = ALONE,
+    notes: Sequence[str] = (),
+) -> TrainResult:
+    """Create the new run that `open_at` opened and train it; `notes` are kept in its meta.json."""
+    warning = enable_cache()
     cfg, restored = opened.session.cfg, opened.restored
     check_alone(cfg.run, group)
     paths = layout.new_run(cfg.run.root, cfg.run.name, _stem(parent))
     with RunLock(paths):
         with _deleted_on_failure(paths), writing("the run folder", paths.folder):
-            session, meta = _create(opened, parent, paths, command_line)
+            session, meta = _create(opened, parent, paths, command_line, notes)
         sink_group = make_sinks(session.cfg.run, paths, sinks, (warning, *meta.resumes[-1].notes, *opened.warnings))
         training = Training(session, paths, meta, sink_group, group)
         return run_session(training, lambda: restored.state, restored.update, episodes=restored.episodes)
@@ -105,7 +117,7 @@ def plan(
 ) -> ForkPlan:
     """Return the plan of `fork`; read the checkpoint and write nothing."""
     parent = find_run(run, root)
-    opened = _open(parent, request, changes or {})
+    opened = open_at(parent, request, changes or {})
     cfg = opened.session.cfg
     name = layout.planned_name(cfg.run.root, cfg.run.name, _stem(parent))
     named = fields.replace(cfg, {"run.name": name})
@@ -116,11 +128,12 @@ def _stem(parent: RunPaths) -> str:
     return f"{clean_run_name(parent.name)}-fork"
 
 
-def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object]) -> Continued:
+def open_at(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object]) -> Continued:
+    """Open a fork: restore its checkpoint and write nothing; errors as of `fork`."""
     layout.check_new_name(parent.root, request.name)
     newest = Run.of(parent)
     chosen = choose(parent, request.at)
-    later = changed_later(_resumes(parent), chosen.manifest.update)
+    later = changed_later(resumes_of(parent), chosen.manifest.update)
     run = newest.changed(later)
     task = changed(run, changes, chosen.path)
     place = {"run.root": str(parent.root), "run.name": request.name}
@@ -142,7 +155,8 @@ def _open(parent: RunPaths, request: ForkRequest, changes: Mapping[str, object])
     return opened._replace(warnings=(*opened.warnings, kept))
 
 
-def _resumes(parent: RunPaths) -> tuple[Resume, ...]:
+def resumes_of(parent: RunPaths) -> tuple[Resume, ...]:
+    """Return the forks and resumptions of a run."""
     known = frozen.known_meta(parent)
     return known.resumes if known is not None else ()
 
@@ -164,14 +178,16 @@ def changed_later(resumes: Sequence[Resume], update: int) -> dict[str, object]:
     return values
 
 
-def _create(opened: Continued, source: RunPaths, paths: RunPaths, command_line: Sequence[str]) -> tuple[Session, Meta]:
+def _create(
+    opened: Continued, source: RunPaths, paths: RunPaths, command_line: Sequence[str], notes: Sequence[str]
+) -> tuple[Session, Meta]:
     """Write the new run as if it had been interrupted at the checkpoint; its run.toml and meta.json come last."""
     session = opened.session.changed({"run.name": paths.name})
     update, manifest = opened.restored.update, opened.restored.manifest
     parent = {"name": source.name, "run_id": manifest.run_id or frozen.run_id_of(source)}
-    history = tuple(resume for resume in _resumes(source) if resume.update <= update)
+    history = tuple(resume for resume in resumes_of(source) if resume.update <= update)
     meta = dataclasses.replace(new_meta(session, command_line), resumes=history)
-    notes = _copy_records(source.metrics, paths, update, parent["run_id"], meta.run_id)
+    notes = [*notes, *_copy_records(source.metrics, paths, update, parent["run_id"], meta.run_id)]
     meta = metas.resumed(meta, update, command_line, opened.changes, notes=notes, parent=parent)
     env_steps = update * session.sizes.batch_size
     text = metas.with_history(codec.to_toml(session.cfg), meta.resumes)

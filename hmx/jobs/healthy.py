@@ -67,5 +67,6 @@ def failure(paths: RunPaths, ending: Ending, update: int) -> HmxError:
         at, changes = ["--at", str(ending.healthy)], ending.changes.items()
         more = shlex.join([*at, *(f"--set={key}={show(value)}" for key, value in changes)])
         ways.append(f"hmx fork {paths.argument} {more} goes back to a healthy checkpoint")
-    message = f"{paths.name} was stopped after update {update:,}: {ending.finding} ({ending.rule})"
+    message = f"{paths.name} was stopped after update {update:,}: {ending.text}"
+    message += f"; no rollback: {ending.refused}" if ending.refused else ""
     return HmxError(message, "; ".join(ways), ExitCode.CHECK_FAILED)

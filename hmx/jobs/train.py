@@ -79,6 +79,7 @@ class TrainResult(JsonResult, ShortRepr):
     resume_command: str
     device: str
     finding: Ending | None = None  # the finding of hmx doctor that ended it early; see `run.on_finding`
+    branches: tuple[Path, ...] = ()  # after rollbacks: the run folders from the first one to `run`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

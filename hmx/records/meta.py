@@ -34,6 +34,8 @@ NOT_REPLAYED = "running episodes could not be replayed"
 OTHER_BITS = "so the numbers may differ in their last bits"
 """What the note of a resumption on another machine, or with other versions, says."""
 _MACHINE = ("device", "processor")
+ROLLBACK = "rollback"
+"""How the note of a fork begins that `run.on_finding` made."""
 PACKAGES = ("hmx", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 

@@ -43,11 +43,12 @@ class RunInfo:
 class Ending:
     """The finding for which `run.on_finding` ends a run early, and what may prevent it."""
 
+    text: str  # what was found, with the evidence and the rule
     rule: str  # of hmx doctor
-    finding: str  # what it found, with the evidence
     since: int  # environment steps at which it began
     changes: Mapping[str, object]  # the option that may prevent it, with its new value; empty without such an option
     healthy: int | None = None  # update of the last healthy checkpoint that is kept
+    refused: str = ""  # why no rollback followed
 
 
 class Sink:

@@ -104,7 +104,9 @@ class HealthSink(Sink):
         if cfg is None or found is None:
             return None
         rule, finding = found
-        return Ending(rule.name, f"{rule.title}: {finding.evidence}", finding.since, rule.changes(values_of(cfg)))
+        return Ending(
+            f"{rule.title}: {finding.evidence} ({rule.name})", rule.name, finding.since, rule.changes(values_of(cfg))
+        )
 
     def notices(self) -> Iterator[str]:
         """Yield a line for each newly broken rule."""

@@ -184,7 +184,9 @@ def _changes(run: RunFacts, curve: Curve | None) -> Iterator[str]:
             yield f"the best was {number(float(values[best]))} at step {short(float(curve.steps[best]))}"
     for mark in run.resumes:
         changes = ", ".join(f"{key} {before} -> {after}" for key, (before, after) in mark.changes.items())
-        yield f"{mark.what} at step {short(mark.env_steps)}" + (f" with {quoted(changes, _LONGEST)}" if changes else "")
+        with_changes = f" with {quoted(changes, _LONGEST)}" if changes else ""
+        why = f" ({quoted(mark.rollback, _LONGEST)})" if mark.rollback else ""
+        yield f"{mark.what} at step {short(mark.env_steps)}{with_changes}{why}"
 
 
 def _problems(run: RunFacts) -> Answer:

@@ -301,7 +301,7 @@ def _resumes(run: RunFacts) -> Table:
 
 def _changes(mark: ResumeMark) -> str:
     changes = ", ".join(f"{key}: {before} -> {after}" for key, (before, after) in mark.changes.items())
-    return quoted(changes or "none", _LONGEST)
+    return quoted("; ".join(filter(None, (changes or "none", mark.rollback))), _LONGEST)
 
 
 def values(findings: RunFindings) -> Table:

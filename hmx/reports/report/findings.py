@@ -28,6 +28,7 @@ class ResumeMark:
     command: str
     changes: Mapping[str, tuple[str, str]]
     parent: Mapping[str, str] = field(default_factory=dict)  # of a fork: name and run_id of the other run
+    rollback: str = ""  # of a fork that `run.on_finding` made: the finding
 
     @property
     def what(self) -> str:

@@ -23,7 +23,7 @@ from hmx.records.artefact import read_json
 from hmx.records.checkpoints import listing
 from hmx.records.curves import SPEED
 from hmx.records.layout import find_run
-from hmx.records.meta import NOT_REPLAYED, Resume
+from hmx.records.meta import NOT_REPLAYED, ROLLBACK, Resume
 from hmx.records.paths import EPISODES, GRADIENTS, SCORE_REPORT, SCORES, RunPaths
 from hmx.records.plain import typed
 from hmx.registry.check import known_problems
@@ -120,7 +120,9 @@ def _health(paths: RunPaths, warnings: list[str]) -> HealthFindings | None:
 
 def _resume(entry: Resume, batch: int) -> ResumeMark:
     changes = {key: (show(pair[0]), show(pair[-1])) for key, pair in entry.changes.items() if pair}
-    return ResumeMark(entry.at, entry.update, entry.update * batch, shlex.join(entry.command), changes, entry.parent)
+    rollback = next((note for note in entry.notes if note.startswith(ROLLBACK)), "")
+    command = shlex.join(entry.command)
+    return ResumeMark(entry.at, entry.update, entry.update * batch, command, changes, entry.parent, rollback)
 
 
 def _settings(values: Mapping[str, object]) -> tuple[Setting, ...]:
