@@ -8,11 +8,13 @@ import pytest
 from new_runs import train
 
 from hmx.algos.ppo import update as ppo
+from hmx.config import fields
 from hmx.errors import HmxError
 from hmx.jobs.healthy import check_alone, failure, last_healthy
 from hmx.jobs.resume import resume
 from hmx.jobs.rollback import rolled_back
 from hmx.records import meta as metas
+from hmx.records.checkpoints import listing
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.paths import RunPaths
 from hmx.reports.doctor.job import HealthSink
@@ -46,12 +48,17 @@ def test_dead_run_stops_after_a_checkpoint_with_the_finding(make_config, determi
     assert deterministic(warned.run)[:12] == deterministic(stopped.run)
 
 
-def test_resumed_run_stops_at_the_update_of_one_that_was_never_interrupted(make_config, watcher):
-    cfg = make_config(**DEAD, run__on_finding="stop", run__checkpoint_every=2)
+@pytest.mark.parametrize(("length", "interrupted", "end"), [(2, 8, 12), (11, 11, 22)])
+def test_resumed_run_stops_at_the_update_of_one_that_was_never_interrupted(
+    make_config, watcher, length, interrupted, end
+):
+    cfg = make_config(**DEAD, run__on_finding="stop", run__updates_per_chunk=length)
     begun = train(cfg, sinks=[HealthSink(), watcher(stop_at=7)])
-    assert (begun.updates, begun.finding) == (8, None)
+    assert (begun.updates, begun.finding) == (interrupted, None)
     ended = watched(begun.run)
-    assert ended.updates == 12 and ended.finding is not None
+    assert ended.updates == end and ended.finding is not None
+    whole = train(fields.replace(cfg, {"run.name": "whole"}), sinks=[HealthSink()])
+    assert (whole.updates, whole.finding) == (end, ended.finding)
 
 
 def test_stopped_run_stops_again_unless_it_is_resumed_with_warn(make_config):
@@ -118,6 +125,13 @@ def test_page_of_a_branch_says_why_and_draws_the_run_that_it_left(make_config, f
     (mark,) = findings.runs[0].resumes
     assert mark.rollback.startswith("rollback from update 40 to ") and "(frozen-policy)" in mark.rollback
     assert [group.name for group in findings.parents] == ["r"]
+
+
+@pytest.mark.parametrize(("value", "count"), [("stop", 1), ("rollback", 2)])
+def test_rollback_keeps_the_best_checkpoint(make_config, value, count):
+    keep = {"run__keep": 1, "run__keep_best": 0, "run__keep_middle_mb": 0, "run__on_finding": value}
+    result = train(make_config(**{**FROZEN, **keep, "updates": 20}))
+    assert len(listing(result.run / "checkpoints")) == count
 
 
 def test_rollbacks_end_at_their_limit(make_config, frozen):
