@@ -4,10 +4,10 @@
                                     [--json]
 
 30 collapses are planted in runs of 200 updates, 10 seeds of each kind, at an update between 40 and 60 % of the run
-that depends on the seed. A run is saved if it ends with at least 90 % of the return of the same run without the fault, as
-means over the last 20 updates. The faults of these kinds occur once: they are absent after a rollback, as a fault of the
-hardware or of a data source. `--kind` also plants one that occurs each time that the run passes the update. 50 healthy
-runs of the tasks of `doctor_accuracy.py` train to their end; one is touched if a rule would have ended it.
+that depends on the seed. A run is saved if it ends with at least 90 % of the return of the same run without the fault,
+as means over the last 20 updates. The faults of these kinds occur once: they are absent after a rollback, as a fault of
+the hardware or of a data source. `--kind` also plants one that occurs each time that the run passes the update. 50
+healthy runs of the tasks of `doctor_accuracy.py` train to their end; one is touched if a rule would have ended it.
 """
 
 from __future__ import annotations

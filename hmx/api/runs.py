@@ -63,6 +63,8 @@ def train(
     """Train a new run in its own folder.
 
     Ctrl-C, or "interrupt" in a notebook, stops after a checkpoint; the result then has the state `interrupted`.
+    A finding that ends the run (`run.on_finding`) gives that state too, and `finding` says why. After rollbacks, the
+    result is that of the last of its `branches`.
 
     Args:
         settings: a configuration, or the values that differ from the defaults (or from the preset), by dotted key; see
@@ -70,7 +72,7 @@ def train(
         preset: see `hmx.load_config`.
         force: whether a run of the same name is deleted first.
         progress: whether to show progress: a panel in a terminal, lines elsewhere.
-        sinks: receivers of records in addition to the local file.
+        sinks: receivers of records in addition to the local file; a rollback starts them again.
         trust: whether to run code that a configuration from a file names.
 
     Raises:

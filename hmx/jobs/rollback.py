@@ -63,4 +63,7 @@ def _open(paths: RunPaths, finding: Ending, most: int) -> Continued:
     if not finding.changes:
         raise HmxError("the run has no option that may prevent it")
     name = f"{paths.name.rsplit(_BRANCH, 1)[0]}{_BRANCH}{done + 1}"
+    branch = RunPaths(paths.root, name)
+    if branch.exists():
+        raise HmxError(f"its branch exists, and hmx resume {branch.argument} continues it")
     return fork.open_at(paths, ForkRequest(at=finding.healthy, name=name), finding.changes)

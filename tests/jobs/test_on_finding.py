@@ -112,6 +112,8 @@ def test_rollback_continues_from_the_last_healthy_checkpoint_with_one_change(mak
     assert entry.notes[0] in result.warnings
     records = deterministic(result.run)
     assert records[: entry.update] == deterministic(ended.run)[: entry.update]
+    refused = followed(ended).finding.refused
+    assert refused == f"its branch exists, and hmx resume {result.run} continues it"
     # a process that was killed before the rollback: the resumed run ends at once, and goes back as well
     shutil.rmtree(result.run)
     again = followed(watched(ended.run))
