@@ -13,6 +13,7 @@ healthy runs of the tasks of `doctor_accuracy.py` train to their end; one is tou
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import sys
@@ -26,7 +27,6 @@ from doctor_accuracy import UPDATES, configure  # first: it sets XLA_FLAGS befor
 
 from hmx.algos.ppo import update as ppo
 from hmx.config import fields
-from hmx.config.names import clean_run_name
 from hmx.config.schema import Config
 from hmx.jobs.rollback import rolled_back
 from hmx.jobs.train import TrainResult, train
@@ -92,25 +92,23 @@ def final(result: TrainResult) -> float:
 
 
 def collapses(kinds: list[str], _: list[str], seeds: int) -> Iterator[dict[str, Any]]:
-    """Plant each fault in runs of several seeds, beside a run without it."""
-    for seed in range(seeds or SEEDS):
+    """Plant each fault in runs of several seeds, which differ between the kinds, beside runs without it."""
+    usual = [name for name, fault in FAULTS.items() if fault.once]
+    for number, kind in itertools.product(range(seeds or SEEDS), kinds or usual):
+        fault, seed = FAULTS[kind], 1000 * list(FAULTS).index(kind) + number
         begin = random.Random(seed).randrange(2 * UPDATES // 5, 3 * UPDATES // 5)
         with tempfile.TemporaryDirectory() as folder:
-            undisturbed: dict[str, float] = {}
-            for kind in kinds or [name for name, fault in FAULTS.items() if fault.once]:
-                fault, name = FAULTS[kind], clean_run_name(kind)
-                shared: dict[str, Any] = {"run.root": str(Path(folder).resolve()), "run.seed": seed}
-                cfg = configure(fault.task, UPDATES, **shared, **{"run.checkpoint_every": 1})
-                if fault.task not in undisturbed:
-                    undisturbed[fault.task] = final(run(fields.replace(cfg, {"run.name": fault.task})))
-                with planted(fault, begin):
-                    warned = final(run(fields.replace(cfg, {"run.name": f"{name}-warn"})))
-                    result = run(fields.replace(cfg, {"run.on_finding": "rollback", "run.name": name}))
-                end, least = final(result), undisturbed[fault.task] - 0.1 * abs(undisturbed[fault.task])
-                yield {"kind": kind, "seed": seed, "at": begin, "undisturbed": round(undisturbed[fault.task], 2),
-                       "warn": round(warned, 2), "rollback": round(end, 2),
-                       "rollbacks": max(len(result.branches) - 1, 0), "state": result.state,
-                       "saved": end >= least and result.state == "finished", "collapsed": warned < least}  # fmt: skip
+            shared: dict[str, Any] = {"run.root": str(Path(folder).resolve()), "run.seed": seed}
+            cfg = configure(fault.task, UPDATES, **shared, **{"run.checkpoint_every": 1})
+            undisturbed = final(run(fields.replace(cfg, {"run.name": "undisturbed"})))
+            with planted(fault, begin):
+                warned = final(run(fields.replace(cfg, {"run.name": "warn"})))
+                result = run(fields.replace(cfg, {"run.on_finding": "rollback", "run.name": "planted"}))
+            end, least = final(result), undisturbed - 0.1 * abs(undisturbed)
+            yield {"kind": kind, "seed": seed, "at": begin, "undisturbed": round(undisturbed, 2),
+                   "warn": round(warned, 2), "rollback": round(end, 2),
+                   "rollbacks": max(len(result.branches) - 1, 0), "state": result.state,
+                   "saved": end >= least and result.state == "finished", "collapsed": warned < least}  # fmt: skip
 
 
 def run(cfg: Config) -> TrainResult:
