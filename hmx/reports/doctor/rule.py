@@ -36,15 +36,16 @@ class Rule:
     """Of a rule that knows a dead or diverging run: options that may prevent it with factors, the best first."""
     configured: bool = False  # whether it also needs the configuration, so that logs of other programs are not checked
 
-    def changes(self, values: Mapping[str, Any]) -> dict[str, float]:
+    def changes(self, values: Mapping[str, object]) -> dict[str, float]:
         """Return the first option of `rollback` that a run has and that its factor changes, with its new value.
 
         `values` are those of its configuration; code of a user may give the options of an algorithm another meaning.
         """
-        name = values["algo.name"]
+        name, env_id = str(values["algo.name"]), str(values["env.id"])
         for key, factor in () if find_algorithm(name).own else self.rollback:
-            if FIELDS[key].applies_to(name, values["env.id"]) and values[key] * factor != values[key]:
-                return {key: values[key] * factor}
+            value = values[key]
+            if isinstance(value, float) and FIELDS[key].applies_to(name, env_id) and value * factor != value:
+                return {key: value * factor}
         return {}
 
     def missing(self, run: History) -> str:
