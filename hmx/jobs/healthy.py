@@ -14,7 +14,7 @@ from hmx.records.paths import RunPaths
 from hmx.runs.cluster.group import Group
 from hmx.runs.sinks import Ending
 
-_WINDOW = 8  # updates before and after a checkpoint, whose returns show whether it is healthy
+WINDOW = 8  # updates that rules of hmx doctor look back, and that show whether a checkpoint is healthy
 _LOSS = 0.2  # share of the range of returns that a healthy checkpoint may lie below the best one
 
 
@@ -35,7 +35,7 @@ def last_healthy(paths: RunPaths, before: int) -> int | None:
     levels = {update: level for update in kept if (level := _level(returns, update)) is not None}
     if not levels:
         return max(kept, default=None)
-    low = min(_mean(list(returns.values())[i : i + _WINDOW]) for i in range(max(len(returns) - _WINDOW, 0) + 1))
+    low = min(_mean(list(returns.values())[i : i + WINDOW]) for i in range(max(len(returns) - WINDOW, 0) + 1))
     enough = max(levels.values()) - _LOSS * (max(levels.values()) - low)
     return max(update for update, level in levels.items() if level >= enough)
 
@@ -51,8 +51,8 @@ def _returns(paths: RunPaths) -> dict[int, float]:
 
 
 def _level(returns: Mapping[int, float], update: int) -> float | None:
-    before = [value for at, value in returns.items() if at <= update][-_WINDOW:]
-    after = [value for at, value in returns.items() if at > update][:_WINDOW]
+    before = [value for at, value in returns.items() if at <= update][-WINDOW:]
+    after = [value for at, value in returns.items() if at > update][:WINDOW]
     return min(map(_mean, filter(None, (before, after))), default=None)
 
 

@@ -329,8 +329,8 @@ def _ended(training: Training, update: int) -> Ending | None:
     ending, paths = training.sink_group.ending(), training.paths
     if ending is None:
         return None
-    begun = ending.since // training.session.sizes.batch_size
-    ending = dataclasses.replace(ending, healthy=healthy.last_healthy(paths, begun))
+    first = ending.since // training.session.sizes.batch_size + 1  # update with evidence, in a window of updates
+    ending = dataclasses.replace(ending, healthy=healthy.last_healthy(paths, first - healthy.WINDOW))
     error = healthy.failure(paths, ending, update)
     training.update_meta(message=error.message[:500], hint=error.hint[:500])
     return ending

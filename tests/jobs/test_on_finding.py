@@ -105,7 +105,7 @@ def test_rollback_continues_from_the_last_healthy_checkpoint_with_one_change(mak
     assert (result.state, result.updates, result.finding) == ("finished", 60, None)
     assert result.branches == (ended.run, result.run) and result.run.name == "r-rollback-1"
     entry = metas.read(result.run / "meta.json").resumes[-1]
-    assert entry.update == ended.finding.healthy <= 27 and entry.parent["name"] == "r"
+    assert entry.update == ended.finding.healthy <= 20 and entry.parent["name"] == "r"
     rate = cfg.algo.learning_rate
     assert entry.changes == {"algo.learning_rate": [rate, rate / 2]}
     assert entry.notes == (f"rollback from update 40 to {entry.update} after: {ended.finding.text}",)
