@@ -120,6 +120,13 @@ def test_rollback_continues_from_the_last_healthy_checkpoint_with_one_change(mak
     assert again.branches == result.branches and deterministic(again.run) == records
 
 
+def test_healthy_checkpoint_is_older_than_the_window_of_the_rule(make_config, frozen, monkeypatch):
+    frozen()
+    monkeypatch.setattr("hmx.jobs.healthy.last_healthy", lambda paths, before: before)
+    ended = train(make_config(**FROZEN), sinks=[HealthSink()])
+    assert ended.finding.healthy == 20  # the 8 updates after it have evidence together
+
+
 def test_page_of_a_branch_says_why_and_draws_the_run_that_it_left(make_config, frozen):
     frozen()
     result = followed(train(make_config(**FROZEN), sinks=[HealthSink()]))
