@@ -37,7 +37,7 @@ from hmx.records import meta as metas
 from hmx.records.checkpoints import CheckpointInfo
 from hmx.records.metrics_table import MEASURED
 from hmx.records.paths import CONFIG, META, RunPaths
-from hmx.records.verify import Replay
+from hmx.records.verify import RunReplay
 from hmx.runs.checkpoint import ARRAYS
 
 UPDATES, BATCH = 24, 32
@@ -225,8 +225,8 @@ def reseal(paths: RunPaths) -> None:
         checkpoints.write_manifest(folder, manifest.update, manifest.leaves, CheckpointInfo(**own))
 
 
-def replayed(paths: RunPaths) -> Replay:
-    """Replay all stretches of a run whose files look intact."""
+def replayed(paths: RunPaths) -> RunReplay:
+    """RunReplay all stretches of a run whose files look intact."""
     found = verify(paths.folder, ALL)
     assert found.replay is not None, f"the files themselves show it: {found.damage}"
     return found.replay

@@ -1,5 +1,6 @@
 """Train, plan and open new runs of a configuration, as commands do with the options that they load."""
 
+from hmx.jobs import plan as planning
 from hmx.jobs import train as jobs
 from hmx.registry.load import Loaded, bind
 from hmx.runs.session import open_task
@@ -14,7 +15,7 @@ def train(cfg, **options):
 
 
 def plan(cfg, origins=None):
-    return jobs.plan(task_of(cfg, origins))
+    return planning.plan(task_of(cfg, origins))
 
 
 def prepare(cfg, origins=None):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from hmx.cli.boundary import print_json, say
 from hmx.cli.commands import Command, CommandGroup
-from hmx.cli.options import Json, RunArgument, argument, ask, switch, with_options
+from hmx.cli.options import Json, Quiet, RunArgument, argument, ask, switch, with_options
 from hmx.cli.output import write_result
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.config.textfile import quoted
@@ -21,7 +20,7 @@ from hmx.jobs.requests import ExportRequest, ListRequest, VerifyRequest
 from hmx.records.paths import DEFAULT_ROOT
 
 if TYPE_CHECKING:
-    from hmx.records.verify import Replay
+    from hmx.records.verify import RunReplay
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
@@ -199,7 +198,7 @@ def export(
 
 @app.command(cls=Command)
 @with_options()
-def verify(run: RunArgument, request: VerifyRequest, json: Json = False) -> None:
+def verify(run: RunArgument, request: VerifyRequest, quiet: Quiet = False, json: Json = False) -> None:
     """Check every file of a run for damage.
 
     Reads the whole run folder and changes nothing. Exits with code 3 if anything is damaged or missing.
@@ -219,7 +218,7 @@ def verify(run: RunArgument, request: VerifyRequest, json: Json = False) -> None
 
     if request.seed is not None and not request.replay:
         raise HmxError("cannot use --seed without --replay", "--replay 3 trains three stretches again")
-    with progress() if request.replay else contextlib.nullcontext() as report:
+    with progress(quiet or not request.replay) as report:
         found = job(run, request, report)
     write_result(found.to_json(), summaries.verification(found), json)
     if found.damage:
@@ -233,7 +232,7 @@ def verify(run: RunArgument, request: VerifyRequest, json: Json = False) -> None
         _end_replay(found.run, found.replay)
 
 
-def _end_replay(run: Path, replay: Replay) -> None:
+def _end_replay(run: Path, replay: RunReplay) -> None:
     """Exit with an error if a stretch differs or cannot be replayed."""
     different, unknown = replay.with_outcome("different"), replay.with_outcome("not replayed")
     name, count = quoted(str(run), 400), len(replay.stretches)

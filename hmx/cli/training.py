@@ -67,7 +67,7 @@ def show_plan(planned: ResumePlan, json: bool, parent: Path | None = None) -> No
 
 def dry(task: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
     """Show the plan of `train`: settings that differ from the defaults, or every value if `full`."""
-    from hmx.jobs.train import plan
+    from hmx.jobs.plan import plan
 
     planned = plan(task)
     write_result(planned.to_json(), summaries.plan(planned, full), json)

@@ -26,7 +26,7 @@ from hmx.records.checkpoints import read_manifest
 from hmx.records.meta import Meta
 from hmx.records.metrics_table import MEASURED
 from hmx.records.paths import META, RunPaths
-from hmx.records.verify import Replay, Stretch
+from hmx.records.verify import RunReplay, Stretch
 from hmx.runs import reference as references
 from hmx.runs.checkpoint import restore, to_host
 from hmx.runs.compilation import enable_cache
@@ -46,7 +46,7 @@ Records = dict[tuple[int, str], list[dict[str, str]]]
 """Values of records as text, by update and seed."""
 
 
-def replay(paths: RunPaths, request: VerifyRequest, progress: Progress = no_progress) -> Replay:
+def replay(paths: RunPaths, request: VerifyRequest, progress: Progress = no_progress) -> RunReplay:
     """Train random stretches of an undamaged run again in temporary folders; the run's own is only read.
 
     A stretch lies between two kept checkpoints. The first begins with the run, and the last ends with its records.
@@ -68,7 +68,7 @@ def replay(paths: RunPaths, request: VerifyRequest, progress: Progress = no_prog
         for number, (first, last) in enumerate(drawn):
             progress("replaying", number, len(drawn))
             rows.append(_replay(paths, known, first, last, programs, session.abstract))
-    return Replay(seed=seed, of=len(stretches), stretches=tuple(rows))
+    return RunReplay(seed=seed, of=len(stretches), stretches=tuple(rows))
 
 
 def _stop(signum: int) -> NoReturn:

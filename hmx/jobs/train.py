@@ -13,9 +13,7 @@ from jax.sharding import Mesh
 from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.config import codec
-from hmx.config.fields import replace
 from hmx.config.problem import line
-from hmx.config.schema import Config, RunConfig
 from hmx.envs.registry import sizes_of
 from hmx.errors import HmxError
 from hmx.jobs import healthy
@@ -23,33 +21,28 @@ from hmx.jobs.eval_training import make_evaluations
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import AS_ROWS, RANDOM, PolicyStats, write_evaluation
 from hmx.jobs.grad_training import make_reports
-from hmx.jobs.saved_buffer import places, save_buffers
+from hmx.jobs.saved_buffer import save_buffers
 from hmx.jobs.worker import check_same_config, run_worker, start_workers
 from hmx.records import atomic, layout
 from hmx.records import meta as metas
 from hmx.records.atomic import writing
-from hmx.records.checkpoints import MIDDLE
 from hmx.records.lock import RunLock
 from hmx.records.meta import Meta
 from hmx.records.own_environment import environment_facts, keep_environment
 from hmx.records.paths import EVALUATION, RunPaths
 from hmx.records.plain import JsonResult, ShortRepr
-from hmx.registry.algorithms import Aspect
 from hmx.registry.check import warnings as warnings_of
-from hmx.registry.derive import Derived
 from hmx.registry.load import Loaded
 from hmx.runs import reference as references
-from hmx.runs.checkpoint import state_bytes, without_reference
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache, processor
 from hmx.runs.device_memory import naming_shortages
-from hmx.runs.devices import device_name, make_mesh
+from hmx.runs.devices import device_name
 from hmx.runs.event_files import check_installed
 from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.loop import LoopResult
 from hmx.runs.lowered import arithmetic
-from hmx.runs.memory import memory_problem, placed, run_memory
-from hmx.runs.memory_parts import Memory
+from hmx.runs.memory import placed
 from hmx.runs.session import Session, first_state, open_task
 from hmx.runs.signals import StopNow, interruptible
 from hmx.runs.sinks import Ending, Sink
@@ -80,25 +73,6 @@ class TrainResult(JsonResult, ShortRepr):
     device: str
     finding: Ending | None = None  # the finding of hmx doctor that ended it early; see `run.on_finding`
     branches: tuple[Path, ...] = ()  # after rollbacks: the run folders from the first one to `run`
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan(JsonResult):
-    """The plan of a run: nothing has been computed or written."""
-
-    config: Config = dataclasses.field(metadata={"json": codec.to_dict})
-    origins: dict[str, str]
-    sizes: Derived
-    run: Path
-    exists: bool
-    files: dict[str, str]  # what -> where
-    state_bytes: int  # on the device, over all seeds; a checkpoint is about as large on disk
-    checkpoint_bytes: int  # on disk, of those kept
-    device: str
-    memory: Memory | None  # during an update; None if the run is too large to be traced
-    replay_ratio: float | None  # how often a transition is trained on; None without replay
-    warnings: tuple[str, ...]
-    meaning: tuple[Aspect, ...]  # what the configuration comes to where implementations of its algorithm differ
 
 
 def train(
@@ -153,11 +127,11 @@ def check_run(session: Session) -> NewRun:
     if session.cfg.run.tensorboard:
         check_installed()
     installed_sinks(session.cfg.run.sink)
-    session, learned, reference, notes = _read_networks(session)
+    session, learned, reference, notes = read_networks(session)
     return NewRun(session, learned, reference, (*([warning] if warning else []), *notes))
 
 
-def _read_networks(session: Session) -> tuple[Session, Learned | None, Learned | None, list[str]]:
+def read_networks(session: Session) -> tuple[Session, Learned | None, Learned | None, list[str]]:
     """Read the networks of other runs; return the session with exact checkpoints, the networks, and warnings."""
     cfg = session.cfg
     session, learned, notes = read_learned(session) if cfg.run.init_from else (session, None, [])
@@ -197,57 +171,6 @@ def start_run(
     shown = (line(problem) for problem in cautions if problem.code != "rounded_up")
     sink_group = make_sinks(session.cfg.run, paths, sinks, (*new.notes, *shown))
     return run_session(Training(session, paths, meta, sink_group, group), start, until=until)
-
-
-def plan(task: Loaded) -> Plan:
-    """Plan a new run; write nothing.
-
-    Raises:
-        HmxError: the configuration cannot run.
-    """
-    session = open_task(task)
-    session, _, reference, notes = _read_networks(session)
-    cfg = session.cfg
-    stem = layout.stem_of(cfg.env.id, cfg.algo.name, cfg.run.seed)
-    name = layout.planned_name(cfg.run.root, cfg.run.name, stem)
-    paths = RunPaths(Path(cfg.run.root), name)
-    entry, env_sizes = session.task.algorithm, sizes_of(session.env)
-    saved = state_bytes(without_reference(session.abstract))
-    files = {
-        "config": paths.config,
-        "meta": paths.meta,
-        "metrics": paths.metrics,
-        "checkpoints": paths.checkpoints,
-        "reports": paths.reports,
-    }
-    files |= {"reference": paths.reference} if reference is not None else {}
-    files |= {f"buffer {i}" if i else "buffer": place for i, place in enumerate(places(cfg.replay, cfg.run, paths))}
-    return Plan(
-        config=replace(cfg, {"run.name": paths.name}),
-        origins=dict(task.origins),
-        sizes=session.sizes,
-        run=paths.folder,
-        exists=paths.exists(),
-        files={what: str(path) for what, path in files.items()},
-        state_bytes=state_bytes(session.abstract),
-        checkpoint_bytes=_kept_bytes(cfg.run, saved, session.sizes.num_checkpoints),
-        device=device_name(make_mesh(cfg.run.devices, cfg.env.num_envs)),
-        memory=run_memory(session),
-        replay_ratio=entry.replay_ratio(cfg) if entry.replay_ratio else None,
-        warnings=(*notes, *(line(problem) for problem in warnings_of(cfg, env_sizes)), *_refusal(session)),
-        meaning=entry.aspects(cfg, env_sizes),
-    )
-
-
-def _kept_bytes(run: RunConfig, checkpoint: int, num_checkpoints: int) -> int:
-    """Return the disk for the checkpoints that a run keeps, in bytes, if each takes `checkpoint` of them."""
-    middle = min(len(MIDDLE), run.keep_middle_mb * 10**6 // checkpoint)
-    return checkpoint * min(run.keep + run.keep_best + middle, num_checkpoints)
-
-
-def _refusal(session: Session) -> list[str]:
-    problem = memory_problem(session)
-    return [f"{problem.message}: train would refuse; {problem.hint}"] if problem else []
 
 
 def new_meta(session: Session, command_line: Sequence[str]) -> Meta:

@@ -49,7 +49,7 @@ class Stretch(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Replay:
+class RunReplay:
     """Stretches of a run, drawn at random and trained again."""
 
     seed: int  # of the draw
@@ -69,7 +69,7 @@ class VerifyResult(JsonResult):
     intact: tuple[int, ...]  # updates of the intact checkpoints, oldest first
     damage: tuple[Damage, ...]
     notes: tuple[Damage, ...]  # harmless findings, such as a lock that was left behind
-    replay: Replay | None = None  # None if none was asked for, or files are damaged
+    replay: RunReplay | None = None  # None if none was asked for, or files are damaged
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return a JSON object with stable keys."""

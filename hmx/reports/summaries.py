@@ -17,10 +17,11 @@ from hmx.render.quantities import UNKNOWN, age, clock, data_size, number, short
 if TYPE_CHECKING:
     from hmx.jobs.evaluation import EvaluateResult, PolicyStats
     from hmx.jobs.hub import HubResult
+    from hmx.jobs.plan import Plan
     from hmx.jobs.resume import ResumePlan
     from hmx.jobs.runs import ListResult
     from hmx.jobs.sync import SyncResult
-    from hmx.jobs.train import Plan, TrainResult
+    from hmx.jobs.train import TrainResult
     from hmx.records.verify import Damage, Stretch, VerifyResult
     from hmx.runs.memory_parts import Memory
 
