@@ -226,7 +226,7 @@ def reseal(paths: RunPaths) -> None:
 
 
 def replayed(paths: RunPaths) -> RunReplay:
-    """RunReplay all stretches of a run whose files look intact."""
+    """Replay all stretches of a run whose files look intact."""
     found = verify(paths.folder, ALL)
     assert found.replay is not None, f"the files themselves show it: {found.damage}"
     return found.replay

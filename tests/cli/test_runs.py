@@ -19,7 +19,7 @@ from hmx.jobs import sync as syncs
 from hmx.jobs.sync import SyncResult, WandbRun
 from hmx.records import artefact
 from hmx.records import meta as metas
-from hmx.records.verify import Replay, Stretch
+from hmx.records.verify import RunReplay, Stretch
 from hmx.render.terminal import print_document
 from hmx.reports.summaries import synchronisation
 
@@ -244,7 +244,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, *stretches: Stretch) -> None:
     """Let every replay have this result."""
     from hmx.jobs import replay
 
-    monkeypatch.setattr(replay, "replay", lambda *given: Replay(seed=7, of=3, stretches=stretches))
+    monkeypatch.setattr(replay, "replay", lambda *given: RunReplay(seed=7, of=3, stretches=stretches))
 
 
 EQUAL = Stretch(1, 2, "equal")

@@ -70,7 +70,7 @@ def test_an_intact_run_is_equal_and_is_only_read(run, tmp_path):
 def test_the_seed_draws_the_stretches(run, monkeypatch):
     drawn = []
     monkeypatch.setattr(replays, "_replay", lambda paths, known, first, *_: drawn.append(first) or None)
-    monkeypatch.setattr(replays, "Replay", lambda **given: given["seed"])
+    monkeypatch.setattr(replays, "RunReplay", lambda **given: given["seed"])
     for seed in range(20):
         replays.replay(run, VerifyRequest(replay=2, seed=seed))
     pairs = list(zip(drawn[::2], drawn[1::2], strict=True))
