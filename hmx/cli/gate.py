@@ -72,9 +72,9 @@ def new(
 
     The baseline is a configuration, or a command of another trainer, which writes one JSON or CSV file per seed.
 
-    Example: hmx gate new faster --preset control --env cartpole-discrete --at 100k --max-seeds 16
+    Example: hmx gate new faster --preset control --env cartpole-discrete --at 20k
 
-    Example: hmx gate new mine --metric score -- python train.py --seed {seed} --out {file}
+    Example: hmx gate new mine -- python train.py --seed {seed} --out {file}
     """
     from hmx.gates import report as reports
     from hmx.gates.campaign import new_gate

@@ -108,4 +108,5 @@ def test_interrupt_soon_after_the_first_line_shows_no_traceback(tmp_path: Path, 
         process.send_signal(signal.SIGINT)
         shown = process.stderr.read()
     if process.returncode != 0:  # otherwise the command was faster
-        assert (process.returncode, shown) == (130, "error: interrupted\n")
+        ending = (-signal.SIGINT, "")  # the command was done, and Python was ending
+        assert (process.returncode, shown) in ((130, "error: interrupted\n"), ending)

@@ -115,10 +115,10 @@ def test_unknown_scenario_is_refused_with_the_nearest(scenario, near):
 
 
 @pytest.mark.parametrize(("module", "package"), [("to_gymnax", "gymnax"), ("to_gymnasium", "gymnasium")])
-def test_export_without_gymnax_gives_the_command_that_installs_it(no_extras, module, package):
+def test_export_without_its_package_gives_the_command_that_installs_it(no_extras, module, package):
     with pytest.raises(HmxError, match=f"not installed: {package}") as found:
         __import__(f"hmx.envs.{module}")
-    assert found.value.hint == install("gymnax")
+    assert found.value.hint == install(package)
 
 
 def test_gymnax_with_the_old_interface_is_refused(monkeypatch):

@@ -63,7 +63,10 @@ SCRIPT = """
     elif place == "saving":
         write_really, checkpoint._write_arrays = checkpoint._write_arrays, write
     else:
-        run = SimpleNamespace(log=lambda *given, **more: None, finish=lambda exit_code: hold("finishing"))
+        run = SimpleNamespace(
+            log=lambda *given, **more: None, define_metric=lambda *given, **more: None,
+            finish=lambda exit_code: hold("finishing"),
+        )
         sys.modules["wandb"] = SimpleNamespace(
             login=lambda prompt: True, init=lambda **given: run, Settings=SimpleNamespace, run=None, teardown=id
         )
