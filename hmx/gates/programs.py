@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -271,8 +270,3 @@ def command_of(attempt: Attempt, seed: int, folder: Path) -> list[str]:
     """Return the command of another trainer for a seed."""
     file = str((folder / RESULT).resolve())
     return [word.replace("{seed}", str(seed)).replace("{file}", file) for word in attempt.program.command]
-
-
-def shown_command(words: Sequence[str]) -> str:
-    """Write a command as a shell reads it."""
-    return shlex.join(words)
