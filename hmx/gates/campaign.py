@@ -34,7 +34,7 @@ from hmx.gates.records import (
     read_gate,
 )
 from hmx.gates.request import GateRequest
-from hmx.gates.worker import PairTrainer, Tell, differences, verdict_of
+from hmx.gates.worker import PairTrainer, Tell, verdict_of
 from hmx.records import atomic
 from hmx.records.atomic import writing
 from hmx.records.lock import RunInUse, RunLock
@@ -135,14 +135,13 @@ def try_change(
     """
     with _alone(gate):
         gate = read_gate(gate.folder)
+        _check_versions(gate)
         attempt = _attempt(gate, change)
         if change.abandon and attempt.verdict is None:
             _end(gate, attempt)
         elif attempt.verdict is None:
             gate = read_gate(gate.folder)
-            judge = PairTrainer(gate, tell, sinks, command_line)
-            _check_versions(gate, attempt)
-            judge.verdict(attempt)
+            PairTrainer(gate, tell, sinks, command_line).verdict(attempt)
         gate = read_gate(gate.folder)
         return gate, gate.attempts[attempt.number]
 
@@ -181,7 +180,7 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
         level=gate.levels[-1], versions=programs.versions(), folder=attempt_folder(gate.folder, number),
     )  # fmt: skip
     _write(attempt.folder, attempt, config, files)
-    verdict = _known_verdict(baseline, attempt, change)
+    verdict = _known_verdict(gate, attempt)
     if verdict is not None:
         write_once(attempt.folder / VERDICT, verdict)
         attempt = dataclasses.replace(attempt, verdict=verdict)
@@ -220,10 +219,11 @@ def _write(folder: Path, attempt: Attempt, config: str, files: Mapping[str, File
     programs.trust(dataclasses.replace(attempt, folder=folder))
 
 
-def _known_verdict(baseline: Attempt, attempt: Attempt, change: Change) -> GateVerdict | None:
+def _known_verdict(gate: Ledger, attempt: Attempt) -> GateVerdict | None:
     """Return the verdict of a candidate that needs no training: it cannot be built, or equals the baseline."""
+    baseline = gate.baseline
     if attempt.program.digest == baseline.program.digest:
-        return verdict_of(attempt, (), "same", MEANING["same"])
+        return verdict_of(gate, (), "same", MEANING["same"])
     if attempt.program.command:
         return None
     changed = programs.changed_options(load_changed(baseline).values, load_changed(attempt).values)
@@ -235,8 +235,8 @@ def _known_verdict(baseline: Attempt, attempt: Attempt, change: Change) -> GateV
     except HmxError as problem:
         if problem.exit_code == ExitCode.ARTEFACT:
             raise
-        return verdict_of(attempt, (), "failed", problem.message)
-    return verdict_of(attempt, (), "same", MEANING["same"]) if equal else None
+        return verdict_of(gate, (), "failed", problem.message)
+    return verdict_of(gate, (), "same", MEANING["same"]) if equal else None
 
 
 def _lowered(attempt: Attempt) -> str:
@@ -257,14 +257,14 @@ def _end(gate: Ledger, attempt: Attempt) -> None:
     from hmx.gates.verify import recorded_pairs
 
     pairs = recorded_pairs(gate, attempt)
-    verdict = verdict_of(attempt, pairs, "undecided", f"abandoned after {len(pairs)} pairs", differences(gate, pairs))
+    verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {len(pairs)} pairs")
     write_once(attempt.folder / VERDICT, verdict)
 
 
-def _check_versions(gate: Ledger, attempt: Attempt) -> None:
-    """Refuse (exit code 2) to compare runs of different versions of packages."""
+def _check_versions(gate: Ledger) -> None:
+    """Refuse (exit code 2) to compare with a baseline, or to continue an attempt, of other versions of packages."""
     now = programs.versions()
-    for made in (gate.attempts[attempt.baseline], attempt):
+    for made in filter(None, (gate.baseline, gate.open)):
         other = [f"{name} {old} is {now.get(name, 'missing')} here" for name, old in made.versions.items()
                  if old != now.get(name)]  # fmt: skip
         if other:

@@ -5,6 +5,7 @@ Code is copied when it is tried, so that a baseline stays as it was when its fil
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -116,17 +117,23 @@ def of_config(loaded: Loaded, source: Path | None) -> tuple[GateProgram, dict[st
     named |= {str(code_file(text, key)): values[HASHES[key]] for key, text in other.items()}
     kept = {key: value for key, value in values.items() if key not in _NO_PART}
     kept |= {key: parse(text).function or FUNCTION for key, text in references.items()}
-    tree = _tree(source or _HERE)
+    tree = _tree(source) if source else {}
     shown = sorted((key, show(value)) for key, value in kept.items())
-    made_by = codec.sha256(_hashes(tree))
+    made_by = codec.sha256(_hashes(tree)) if source else _this_hmx()
     digest = codec.sha256([shown, _hashes(files), named, made_by])
     program = GateProgram(text="", digest=digest, files=named, code=code, source=made_by if source else "")
-    return program, {CODE: files, SOURCE: tree if source else {}}
+    return program, {CODE: files, SOURCE: tree}
+
+
+@functools.cache
+def _this_hmx() -> str:
+    """Return the SHA-256 of the files of this hmx."""
+    return codec.sha256(_hashes(_tree(_HERE)))
 
 
 def versions() -> dict[str, str]:
     """List the facts that results depend on beside the programs: versions of packages, and the code of this hmx."""
-    return {**meta.versions(), "the code of hmx": codec.sha256(_hashes(_tree(_HERE)))[:12]}
+    return {**meta.versions(), "the code of hmx": _this_hmx()[:12]}
 
 
 def _beside(text: str, key: str, place: Path) -> dict[str, bytes]:

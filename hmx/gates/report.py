@@ -34,7 +34,7 @@ from hmx.stats.estimate import Estimate
 from hmx.stats.evidence import e_value
 from hmx.stats.intervals import median, median_interval
 from hmx.study.state import Advice
-from hmx.study.summaries import next_step, objective_text
+from hmx.study.summaries import checked, next_step, objective_text
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -198,7 +198,4 @@ def verification(found: GateVerification) -> Document:
         ("pairs", f"{found.pairs:,} computed again from the runs"),
         ("runs", f"{found.runs:,} verified"),
     )
-    blocks: list[Block] = [facts(rows)]
-    blocks += [Paragraph(f"{place}: {why}", "bad") for place, why in found.differences]
-    verdict = "differs from its record" if found.differences else "matches its record"
-    return Document(f"Gate {found.gate.name} {verdict}", tuple(blocks))
+    return checked(f"Gate {found.gate.name}", rows, found.differences)

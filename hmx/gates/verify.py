@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hmx.errors import HmxError
 from hmx.gates.records import Attempt, Ledger, SeedPair, read_gate
-from hmx.gates.worker import decide, differences, values, verdict_of
+from hmx.gates.worker import decide, values, verdict_of
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.records.verify import Damage, verify
 from hmx.study.verify import Difference
@@ -73,7 +73,7 @@ def _check_pairs(gate: Ledger, attempt: Attempt) -> Iterator[str]:
         return
     decided = decide(gate, attempt, again)
     if decided is None:  # it was abandoned, or failed after some pairs
-        decided = verdict_of(attempt, again, verdict.outcome, verdict.reason, differences(gate, again))
+        decided = verdict_of(gate, again, verdict.outcome, verdict.reason)
         if verdict.outcome not in ("undecided", "failed"):
             yield f"its pairs do not decide, but its verdict is {verdict.outcome}"
     if decided.outcome != verdict.outcome and verdict.outcome != "failed":

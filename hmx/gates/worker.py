@@ -104,7 +104,9 @@ class PairTrainer:
         for one in (baseline, attempt):
             check_files(one)
         with SignalGuard() as guard:
-            while (found := decide(gate, attempt, pairs)) is None:
+            looked_at = 0
+            while (found := decide(gate, attempt, pairs, looked_at)) is None:
+                looked_at = len(pairs)
                 if guard.requested is not None:
                     raise Stopped(guard.requested)
                 seed = attempt.first_seed + len(pairs)
@@ -120,10 +122,10 @@ class PairTrainer:
                 except HmxError as problem:
                     if problem.exit_code == ExitCode.ARTEFACT:
                         raise
-                    found = verdict_of(attempt, pairs, "failed", problem.message)
+                    found = verdict_of(gate, pairs, "failed", problem.message)
                     break
                 if not pairs and before == after and same_states(baseline.run(seed), attempt.run(seed)):
-                    found = verdict_of(attempt, pairs, "same results", f"{len(before)} seeds from {seed} on are equal")
+                    found = verdict_of(gate, pairs, "same results", f"{len(before)} seeds from {seed} on are equal")
                     break
                 both = zip(before, after, strict=True)
                 pairs += [SeedPair(seed=seed + i, baseline=one, candidate=other) for i, (one, other) in enumerate(both)]
@@ -227,14 +229,14 @@ def _wait(process: subprocess.Popen[bytes], guard: SignalGuard) -> int:
                 process.send_signal(guard.requested)
 
 
-def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair]) -> GateVerdict | None:
+def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair], looked_at: int = 0) -> GateVerdict | None:
     """Return the verdict of an attempt by the pairs so far; None if more pairs are needed.
 
-    It looks after each pair, and pairs after the decisive one do not count.
+    It looks after each pair but the first `looked_at`, which did not decide; pairs after the decisive one do not count.
     """
     needed, most = 1 / attempt.level, gate.settings.max_seeds
     found = differences(gate, pairs)
-    for count in range(1, len(pairs) + 1):
+    for count in range(looked_at + 1, len(pairs) + 1):
         seen, left = found[:count], most - count
         wins, ties = sum(one > 0 for one in seen), sum(one == 0 for one in seen)
         score = f"the candidate won {wins} of {count} pairs" + f", {ties} were equal" * bool(ties)
@@ -246,14 +248,13 @@ def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair]) -> GateVer
             else None
         )  # fmt: skip
         if outcome is not None:
-            return verdict_of(attempt, pairs[:count], outcome, score, seen)
+            return verdict_of(gate, pairs[:count], outcome, score)
     return None
 
 
-def verdict_of(
-    attempt: Attempt, pairs: Sequence[SeedPair], outcome: Outcome, reason: str, seen: Sequence[float] = ()
-) -> GateVerdict:
-    """Return a verdict with its evidence; `seen` are the gains of its pairs."""
+def verdict_of(gate: Ledger, pairs: Sequence[SeedPair], outcome: Outcome, reason: str) -> GateVerdict:
+    """Return a verdict with the evidence of its pairs."""
+    seen = differences(gate, pairs)
     worse = e_value([-one for one in seen])
     return GateVerdict(outcome=outcome, reason=reason, pairs=tuple(pairs), e_value=e_value(seen), e_worse=worse)
 

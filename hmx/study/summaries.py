@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # importing the worker imports JAX
     from hmx.study.best import BestTrial
     from hmx.study.plan import StudyPlan
     from hmx.study.status import RankedTrial, RunningTask, StudyStatus
-    from hmx.study.verify import StudyVerification
+    from hmx.study.verify import Difference, StudyVerification
     from hmx.study.worker import WorkStep
 
 _ORDER = ("finished", "paused", "running", "waiting", "failed", "refused")
@@ -194,7 +194,12 @@ def verification(found: StudyVerification) -> Document:
         ("results", f"{found.results:,} computed again from the metrics"),
         ("runs", f"{found.runs:,} verified"),
     )
+    return checked(f"Study {found.study.name}", rows, found.differences)
+
+
+def checked(name: str, rows: tuple[tuple[str, str], ...], differences: Sequence[Difference]) -> Document:
+    """Show what was checked of a study or gate, and every difference."""
     blocks: list[Block] = [facts(rows)]
-    blocks += [Paragraph(f"{place}: {why}", "bad") for place, why in found.differences]
-    verdict = "differs from its record" if found.differences else "matches its record"
-    return Document(f"Study {found.study.name} {verdict}", tuple(blocks))
+    blocks += [Paragraph(f"{place}: {why}", "bad") for place, why in differences]
+    verdict = "differs from its record" if differences else "matches its record"
+    return Document(f"{name} {verdict}", tuple(blocks))

@@ -87,6 +87,21 @@ def test_a_candidate_that_fails_costs_nothing(gate: Ledger, attempt: Try, gain: 
     assert next_one.first_seed == 0  # its baseline runs serve the next attempt
 
 
+def test_a_candidate_that_fails_later_keeps_its_evidence_and_uses_a_part_of_its_stake(
+    gate: Ledger, attempt: Try, tmp_path: Path
+) -> None:
+    program = gate.attempts[0].program
+    (tmp_path / "later.py").write_text((tmp_path / "train.py").read_text() + "if seed == 2: sys.exit('no more')\n")
+    command = (*program.command[:2], "later.py", *program.command[3:-1], "-0.1")
+    gate, failed = try_change(gate, Change(command=command))
+    assert failed.verdict is not None and failed.verdict.outcome == "failed"
+    gains = [pair.candidate - pair.baseline for pair in failed.verdict.pairs]
+    assert len(gains) == 2
+    assert failed.verdict.e_value == e_value(gains) != 1
+    assert gate.left == pytest.approx(0.4 - 0.2 * (1 - min(e_value(gains), 1)))
+    assert verify_gate(gate).differences == ()
+
+
 def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
     gate: Ledger, attempt: Try, tmp_path: Path
 ) -> None:
