@@ -122,13 +122,18 @@ def status(found: GateStatus) -> Document:
 
 def report(gate: Ledger, found: GateStatus) -> Document:
     """Build the report: the ledger, and the evidence of each attempt after each of its pairs."""
-    series = []
+    series: list[Series] = []
     for one in gate.attempts[1:]:
         if one.verdict and (gains := differences(gate, one.verdict.pairs)):
             counts = range(1, len(gains) + 1)
             evidence = [e_value(gains[:count]) * one.level for count in counts]
-            series.append(Series(f"attempt {one.number}: {one.verdict.outcome}", tuple(counts), tuple(evidence)))
-    part = Axis("e-value, as a part of what keeps the change", "log")
+            series.append(
+                Series(
+                    f"attempt {one.number}: {one.verdict.outcome}", tuple(counts), tuple(evidence), colour=len(series)
+                )
+            )
+    most = max((value for one in series for value in one.y if value is not None), default=0.0)
+    part = Axis("share of the evidence needed", "log", high=max(1.0, most))
     kept = Reference("y", 1.0, "keep")
     caption = "The evidence of each attempt after each of its pairs; a change is kept where its line reaches 1."
     plots = [Plot("evidence", Axis("pairs"), part, tuple(series), caption, (kept,))] if series else []
