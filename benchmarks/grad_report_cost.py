@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -158,23 +159,28 @@ def main() -> None:
     parser.add_argument("--max-length", type=int, default=MAX_LENGTH, help="steps of an episode at most")
     parser.add_argument("--chunk", type=int, default=8, help="parts of groups in flight")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--num-envs", type=int, default=EnvConfig().num_envs, help="of an update, without --run")
     parser.add_argument("--short", action="store_true", help="only times of an update and of a report")
+    parser.add_argument("--json", action="store_true", help="print these times as an object, and nothing else")
     args = parser.parse_args()
 
-    cfg, state = Config(run=RunConfig(), env=EnvConfig(), algo=AlgoConfig()), None
+    cfg, state = Config(run=RunConfig(), env=EnvConfig(num_envs=args.num_envs), algo=AlgoConfig()), None
     if args.run:
         source = Run.find(args.run, "runs")
         cfg = source.cfg
         state = source.agent(source.open()).state
     costs = Costs(cfg, args, state)
     update_s, report_s, first_s = costs.in_turn(args.rounds)
+    share = report_s / (EVERY * update_s + report_s)
+    if args.json:
+        print(json.dumps({"update_seconds": update_s, "report_seconds": report_s, "share": share}))
+        return
     print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}, {cfg.env.id}, {costs.num_params:,} parameters")
     print(f"update: {cfg.env.num_envs * cfg.algo.num_steps:,} steps; report: {int(costs.steps.sum()):,} steps of")
     print(f"  {args.groups} groups of {args.per_group} episodes, filled up to {costs.num_places:,}")
     print(
         f"seconds              update {update_s:.3f}  report {report_s:.3f}, the first with compilation {first_s:.1f}"
     )
-    share = report_s / (EVERY * update_s + report_s)
     print(f"share of a run that reports every {EVERY} updates: {share:.2%}")
     if not args.short:
         details(costs, args)

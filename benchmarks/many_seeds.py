@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from time_to_return import Worker, add_variants, clones_of, hmx_settings, read_peer
@@ -65,8 +66,8 @@ def tasks_of(
     return tasks
 
 
-def measure(tasks: Mapping[str, tuple[str, dict[str, Any]]], rounds: int) -> None:
-    """Compile all variants, time them in turn, and print a line for each."""
+def measure(tasks: Mapping[str, tuple[str, dict[str, Any]]], rounds: int) -> Iterator[dict[str, Any]]:
+    """Compile all variants, time them in turn, and yield a row for each."""
     speeds: dict[str, list[float]] = {name: [] for name in tasks}
     with contextlib.ExitStack() as stack:
         workers = {name: stack.enter_context(Worker(python, task)) for name, (python, task) in tasks.items()}
@@ -76,10 +77,16 @@ def measure(tasks: Mapping[str, tuple[str, dict[str, Any]]], rounds: int) -> Non
                 speeds[name].append(steps / (cpu if worker.compiled["on_cpu"] else wall))
         best = max(speeds["hmx"])
         for name, worker in workers.items():
-            seeds, fastest = tasks[name][1]["together"], max(speeds[name])
-            numbers = f"{fastest:>11,.0f} {fastest / best:>6.2f} {worker.compiled['cpu']:>8.1f}"
-            memory = f"{worker.compiled['memory'] / seeds / 2**10:>9,.0f}"
-            print(f"{seeds:>6} {numbers} {memory}  {name} ({worker.compiled['versions']})", flush=True)
+            seeds, fastest, compiled = tasks[name][1]["together"], max(speeds[name]), worker.compiled
+            row = {"variant": name, "seeds": seeds, "steps_per_sec": fastest, "ratio": fastest / best}
+            row |= {"compile_seconds": compiled["cpu"], "bytes_per_seed": compiled["memory"] / seeds}
+            yield {**row, "versions": compiled["versions"]}
+
+
+def line_of(row: Mapping[str, Any]) -> str:
+    """Return a row of the table."""
+    numbers = f"{row['steps_per_sec']:>11,.0f} {row['ratio']:>6.2f} {row['compile_seconds']:>8.1f}"
+    return f"{row['seeds']:>6} {numbers} {row['bytes_per_seed'] / 2**10:>9,.0f}  {row['variant']} ({row['versions']})"
 
 
 def main() -> None:
@@ -90,6 +97,7 @@ def main() -> None:
     add_variants(parser, "--preset control")
     parser.add_argument("--updates", type=int, default=4, help="updates per round")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true", help="one object per row")
     args = parser.parse_args()
     peers = {peer: read_peer(parser, args, peer, ENV) for peer in args.peer}
     for name, _ in peers.values():
@@ -99,9 +107,11 @@ def main() -> None:
             parser.error("Stoix trains one seed in a program: --seeds 1")
     for envs in map(int, args.envs.split(",")):
         for seeds in map(int, args.seeds.split(",")):
-            print(f"\n{ENV}, {envs} environments per seed, {args.updates} updates, best of {args.rounds} rounds")
-            print(f"{'seeds':>6} {'steps/s':>11} {'ratio':>6} {'compile':>8} {'KiB/seed':>9}  variant")
-            measure(tasks_of(args, peers, envs, seeds), args.rounds)
+            if not args.json:
+                print(f"\n{ENV}, {envs} environments per seed, {args.updates} updates, best of {args.rounds} rounds")
+                print(f"{'seeds':>6} {'steps/s':>11} {'ratio':>6} {'compile':>8} {'KiB/seed':>9}  variant")
+            for row in measure(tasks_of(args, peers, envs, seeds), args.rounds):
+                print(json.dumps({"envs": envs, **row}) if args.json else line_of(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,10 @@
     python benchmarks/scored_training.py [--env lake hackmatrix] [--passes 4] [--rounds 9] [--json]
 
 Arms: `td`, replay by TD error; `rollouts`, additive replay with scores from playing on. `lake` and `hackmatrix` are the
-presets `lake` and `dqn` with scores every 16 updates; `consequence` and `consequence-smax` are the preset `consequence`
-as it is, and on smax/3m (extra smax). The buffers have begun to learn, and the arms take turns: in a round, each trains
-for as many updates as `--passes` scoring passes are apart. The buffer is surveyed as often as it is scored.
+presets `lake` and `dqn` with scores every 16 updates, `chunks` is `dqn` with 1,000 scores every 640 updates;
+`consequence` and `consequence-smax` are the preset `consequence` as it is, and on smax/3m (extra smax). The buffers
+have begun to learn, and the arms take turns: in a round, each trains for as many updates as `--passes` scoring passes
+are apart. The buffer is surveyed as often as it is scored.
 
 Printed are environment steps of training a second (median, lowest and highest of the rounds); the ratio of each round's
 speed to that of the same round of `td` (median, lowest and highest), by the clock and by processor time, which other
@@ -48,6 +49,10 @@ PRESETS = {
     "lake": Scored("lake", 16, (), ("score.coverage=0.25",), ("score.rollouts=1", "score.horizon=50")),
     "hackmatrix": Scored(
         "dqn", 16, (), ("score.coverage=0.1",),
+        ("score.rollouts=4", "score.horizon=20", "score.actions=sampled", "score.num_actions=4"),
+    ),
+    "chunks": Scored(  # a pass every ten chunks
+        "dqn", 640, (), ("score.transitions=1000", "score.chunk=1000"),
         ("score.rollouts=4", "score.horizon=20", "score.actions=sampled", "score.num_actions=4"),
     ),
     "consequence": Scored("consequence", 100),
