@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hmx.cli.options import SIZE_OPTIONS, ConfigFile, Preset, Quiet, Sets, Typed, configure, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.reports.bench.request import BenchRequest
 
 
@@ -16,7 +16,7 @@ def bench(
     sets: Sets = None,
     quiet: Quiet = False,
     *,
-    outputs: Outputs,
+    outputs: ReportOutputs,
 ) -> None:
     """Measure how fast a configuration trains on this machine, and what takes the time.
 
@@ -28,7 +28,6 @@ def bench(
     """
     from hmx.console.progress import progress
 
-    outputs.check()
     task = configure(typed, sets, config, preset)
 
     from hmx.reports.bench.document import document, values
@@ -37,4 +36,4 @@ def bench(
         from hmx.reports.bench.job import bench as job
 
         findings = job(task, request, report)
-    write_outputs(findings, document(findings), values(findings), outputs, findings.warnings)
+    write_outputs(findings, document(findings), outputs, values(findings), findings.warnings)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import Quiet, Sets, argument, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.schema import ENV_IDS
 from hmx.reports.check_env.request import CheckEnvRequest
 
@@ -20,7 +20,7 @@ EnvArgument = Annotated[
 
 @with_options()
 def check_env(
-    env: EnvArgument, sets: Sets = None, quiet: Quiet = False, *, request: CheckEnvRequest, outputs: Outputs
+    env: EnvArgument, sets: Sets = None, quiet: Quiet = False, *, request: CheckEnvRequest, outputs: ReportOutputs
 ) -> None:
     """Check that an environment keeps the rules that training relies on.
 
@@ -33,7 +33,6 @@ def check_env(
     from hmx.console.progress import status
     from hmx.registry.load import ENV_SECTIONS, load
 
-    outputs.check()
     # rules for training, such as how a batch splits, do not matter here
     cfg = load(sets=sets or (), flags={"env.id": env}, check=ENV_SECTIONS).config
 
@@ -44,6 +43,6 @@ def check_env(
         findings = job(cfg, request)
     for warning in findings.warnings:
         say("warning", warning)
-    write_outputs(findings, document(findings), values(findings), outputs)
+    write_outputs(findings, document(findings), outputs, values(findings))
     if not findings.passed:
         raise failure(findings)

@@ -33,9 +33,6 @@ def compare(sides: Sides = None, quiet: Quiet = False, *, request: CompareReques
     Example: hmx compare runs/one runs/another --figure curves.pdf
     """
     from hmx.console.progress import status
-
-    outputs.check()
-
     from hmx.reports.compare.conditions import failure
     from hmx.reports.compare.document import document, learning_curves
     from hmx.reports.compare.job import compare as job
@@ -45,6 +42,6 @@ def compare(sides: Sides = None, quiet: Quiet = False, *, request: CompareReques
         findings = job(replace(request, sides=tuple(sides or ())))
     if outputs.figure is not None:
         outputs.draw(learning_curves(findings))
-    write_outputs(findings, document(findings), table(findings), outputs)
+    write_outputs(findings, document(findings), outputs, table(findings))
     if findings.failed:
         raise failure(findings.failed)

@@ -9,7 +9,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.options import SIZE_OPTIONS, Preset, Sets, Typed, ask, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
 from hmx.config.option import CONFIG_PANEL
@@ -47,7 +47,7 @@ def compute_config(
     config: ConfigFile = None,
     sets: Sets = None,
     *,
-    outputs: Outputs,
+    outputs: ReportOutputs,
 ) -> None:
     """Compute the sizes of a run before starting it.
 
@@ -64,7 +64,6 @@ def compute_config(
     from hmx.reports.compute_config.job import compute_sizes, sweep_sizes, swept_input
     from hmx.reports.compute_config.source import read_source
 
-    outputs.check()
     given = {field.name: typed_number(typed[key]) for key, field in _INPUTS.items() if key in typed}
     if target_in_full is not None:
         if "--forward-target" in typed:
@@ -80,19 +79,19 @@ def compute_config(
     source = read_source(preset, config, run, sets or (), trained, named)
     if request.sweep is not None:
         found = sweep_sizes(source, given, request.sweep, request)
-        write_outputs(found, sweep_document(found), sweep_table(found), outputs)
+        write_outputs(found, sweep_document(found), outputs, sweep_table(found))
     else:
         found_sizes = compute_sizes(source, given, request)
         _write(found_sizes, outputs, request.full, request.explain)
 
 
-def _write(found: SizesFindings, outputs: Outputs, full: bool, explain: bool) -> None:
+def _write(found: SizesFindings, outputs: ReportOutputs, full: bool, explain: bool) -> None:
     """Write the report; if there are problems, they are marked in it, and then refused."""
     from hmx.reports.compute_config.document import document, problem_text, values_table
 
     warnings = map(problem_text, found.warnings) if found.valid else ()
-    errors = bool(outputs.files or outputs.printed)  # the console shows them below the report
-    write_outputs(found, document(found, full, explain, errors), values_table(found), outputs, warnings)
+    errors = not outputs.on_console  # the console shows them below the report
+    write_outputs(found, document(found, full, explain, errors), outputs, values_table(found), warnings)
     if not found.valid:
         raise _refusal(found)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import argument, ask, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 
 RunOrLog = Annotated[
     Path,
@@ -28,7 +28,7 @@ FailOn = Annotated[
 
 
 @with_options()
-def doctor(run: RunOrLog, fail_on: FailOn = None, *, outputs: Outputs) -> None:
+def doctor(run: RunOrLog, fail_on: FailOn = None, *, outputs: ReportOutputs) -> None:
     """Check a run for what often goes wrong, and say what to try.
 
     Looks for a missing learning signal, policies that collapse or stay random, updates that are too large, useless
@@ -42,13 +42,11 @@ def doctor(run: RunOrLog, fail_on: FailOn = None, *, outputs: Outputs) -> None:
 
     Example: hmx doctor hackmatrix-ppo-s0-001 --fail-on any --json
     """
-    outputs.check()
-
     from hmx.reports.doctor.document import document, table
     from hmx.reports.doctor.job import doctor as job
     from hmx.reports.doctor.job import failure
 
     findings = job(run, fail_on or ())
-    write_outputs(findings, document(findings), table(findings), outputs)
+    write_outputs(findings, document(findings), outputs, table(findings))
     if findings.failed:
         raise failure(findings)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Json, Sets, argument, configure
-from hmx.cli.output import write_result
+from hmx.cli.options import Sets, argument, configure, with_options
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.registry.environments import find_source
 
 
+@with_options()
 def envs(
     env: Annotated[
         str | None,
@@ -21,7 +22,8 @@ def envs(
         ),
     ] = None,
     sets: Sets = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """List environments, their sizes, and what is missing to use them.
 
@@ -38,4 +40,4 @@ def envs(
         rows = list_environments()
     else:
         rows = [build_environment(configure({"env.id": env}, sets, None, None).config.env)]
-    write_result(to_json(rows), document(rows), json)
+    write_outputs(to_json(rows), document(rows), outputs)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Json, Quiet, Sets, argument, ask, with_options
-from hmx.cli.output import write_result
+from hmx.cli.options import Quiet, Sets, argument, ask, with_options
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
 from hmx.config.problem import parse_sets
 
@@ -44,7 +44,8 @@ def evaluate(
     ] = None,
     sets: Sets = None,
     quiet: Quiet = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Evaluate an agent over many episodes.
 
@@ -70,4 +71,4 @@ def evaluate(
         found = job(run, **vars(options), policies=policies, changes=changes, progress=report)
     for warning in found.warnings:
         say("warning", warning)
-    write_result(found.to_json(), evaluation(found), json)
+    write_outputs(found.to_json(), evaluation(found), outputs)

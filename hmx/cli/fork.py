@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from hmx.cli.options import DryRun, Json, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.cli.options import DryRun, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.cli.output import Outputs
 from hmx.config.fields import FIELDS
 from hmx.config.problem import parse_sets
 from hmx.config.textfile import quoted
@@ -24,7 +25,8 @@ def fork(
     sets: Sets = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Continue a run from a checkpoint as a new run, with changed settings.
 
@@ -44,10 +46,10 @@ def fork(
         from hmx.jobs.fork import plan
 
         planned = plan(run, request, changes=changes)
-        show_plan(planned, json, planned.parent)
+        show_plan(planned, outputs, planned.parent)
         return
     announce(f"forking {quoted(str(run), 100)}", hosts, quiet)
     from hmx.jobs.fork import fork as job  # imports JAX, which takes seconds
 
     start = partial(job, run, request, changes=changes, command_line=["hmx", *sys.argv[1:]])
-    execute(start, hosts, json, quiet)
+    execute(start, hosts, outputs, quiet)

@@ -14,8 +14,8 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import say
 from hmx.cli.commands import Command, CommandGroup
-from hmx.cli.options import ConfigFile, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
-from hmx.cli.output import Outputs, write_outputs, write_result
+from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
+from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL
 from hmx.errors import ExitCode
 from hmx.gates.request import PANEL, GateRequest
@@ -55,7 +55,6 @@ class TryOptions:
         bool, switch("--abandon", "End the attempt that has no verdict, with the pairs that it has.", PANEL)
     ] = False
     quiet: Quiet = False
-    json: Json = False
 
 
 @app.command(cls=Command)
@@ -66,7 +65,8 @@ def new(
     baseline: GateStart,
     gate: Annotated[str, argument("GATE", "Name below gates/, or path of the folder.", completion.nothing)],
     command: OtherTrainer = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Make a gate: the baseline that changes are compared with, what they must improve, and how sure that must be.
 
@@ -87,13 +87,19 @@ def new(
         loaded = load(preset=baseline.preset, file=file, sets=sets, flags=typed, new_run=True)
     made = new_gate(gate_place(gate), request, loaded, command or ())
     found = reports.gate_status(made)
-    write_result(found.to_json(), reports.status(found), json)
+    write_outputs(found.to_json(), reports.status(found), outputs)
 
 
 @app.command("try", cls=Command)
 @with_options([field for field in flagged() if field.key not in _FIXED])
 def try_(
-    typed: Typed, options: TryOptions, gate: GateArgument, command: OtherTrainer = None, sets: Sets = None
+    typed: Typed,
+    options: TryOptions,
+    gate: GateArgument,
+    command: OtherTrainer = None,
+    sets: Sets = None,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Try a change: train it and the baseline on the same seeds, pair by pair, until the verdict is clear.
 
@@ -131,7 +137,7 @@ def try_(
         raise typer.Exit(128 + stop.signum) from None
     found, status = attempt_facts(now, attempt), gate_status(now)
     body = {"schema": status.schema_number, **plain_object(found), "next": plain_object(status.next)}
-    write_result(body, verdict(found, status.next), options.json)
+    write_outputs(body, verdict(found, status.next), outputs)
     if found.verdict != "keep":
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
 
@@ -144,7 +150,8 @@ def _tell(quiet: bool, pair: SeedPair, e_value: float, needed: float) -> None:
 
 
 @app.command(cls=Command)
-def status(gate: GateArgument, json: Json = False) -> None:
+@with_options()
+def status(gate: GateArgument, outputs: Outputs) -> None:
     """Show all attempts with their verdicts, the error budget that is left, and what to do next.
 
     Example: hmx gate status faster
@@ -153,31 +160,30 @@ def status(gate: GateArgument, json: Json = False) -> None:
     from hmx.gates.records import find_gate
 
     found = reports.gate_status(find_gate(gate))
-    write_result(found.to_json(), reports.status(found), json)
+    write_outputs(found.to_json(), reports.status(found), outputs)
 
 
 @app.command(cls=Command)
 @with_options()
-def report(gate: GateArgument, outputs: Outputs) -> None:
+def report(gate: GateArgument, outputs: ReportOutputs) -> None:
     """Report on all attempts, with the evidence of each after each of its pairs.
 
     Example: hmx gate report faster --html faster.html
     """
-    outputs.check()
-
     from hmx.gates import report as reports
     from hmx.gates.records import find_gate
 
     known = find_gate(gate)
     found = reports.gate_status(known)
-    write_outputs(found, reports.report(known, found), reports.table(found), outputs)
+    write_outputs(found, reports.report(known, found), outputs, reports.table(found))
 
 
 @app.command(cls=Command)
+@with_options()
 def adopt(
     gate: GateArgument,
     attempt: Annotated[int, argument("ATTEMPT", "Number of an attempt whose verdict is keep.", completion.nothing)],
-    json: Json = False,
+    outputs: Outputs,
 ) -> None:
     """Make a kept change the baseline of the next attempts.
 
@@ -187,11 +193,12 @@ def adopt(
     from hmx.gates import report as reports
 
     found = reports.gate_status(records.adopt(records.find_gate(gate), attempt))
-    write_result(found.to_json(), reports.status(found), json)
+    write_outputs(found.to_json(), reports.status(found), outputs)
 
 
 @app.command(cls=Command)
-def verify(gate: GateArgument, json: Json = False) -> None:
+@with_options()
+def verify(gate: GateArgument, outputs: Outputs) -> None:
     """Compute every pair, level and verdict again from the runs. Exits with code 3 if anything differs.
 
     Example: hmx gate verify faster
@@ -201,6 +208,6 @@ def verify(gate: GateArgument, json: Json = False) -> None:
     from hmx.gates.verify import verify_gate
 
     found = verify_gate(find_gate(gate))
-    write_result(found.to_json(), verification(found), json)
+    write_outputs(found.to_json(), verification(found), outputs)
     if found.differences:
         raise typer.Exit(int(ExitCode.ARTEFACT))

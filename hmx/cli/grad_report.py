@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli.options import Quiet, argument, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.reports.grad_report.request import GradReportRequest
 
 PathArgument = Annotated[Path, argument("RUN", "A run, its checkpoint folder, or a checkpoint.")]
 
 
 @with_options()
-def grad_report(path: PathArgument, request: GradReportRequest, outputs: Outputs, quiet: Quiet = False) -> None:
+def grad_report(path: PathArgument, request: GradReportRequest, outputs: ReportOutputs, quiet: Quiet = False) -> None:
     """Show which episodes and which losses drive the gradient.
 
     Plays several episodes from each of several start states, ranks the start states by the standard deviation of
@@ -24,11 +24,10 @@ def grad_report(path: PathArgument, request: GradReportRequest, outputs: Outputs
     """
     from hmx.console.progress import progress
 
-    outputs.check()
     with progress(quiet) as report:
         from hmx.reports.grad_report.document import document, values
         from hmx.reports.grad_report.job import grad_report as job
 
         findings = job(path, request, progress=report)
     warnings = (*findings.warnings, *findings.reports[-1].warnings)
-    write_outputs(findings, document(findings), values(findings), outputs, warnings)
+    write_outputs(findings, document(findings), outputs, values(findings), warnings)

@@ -8,20 +8,21 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.boundary import print_json
-from hmx.cli.options import Json
-from hmx.cli.output import write_result
+from hmx.cli.options import with_options
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config import presets as known
 
 SCHEMA = 1
 
 
+@with_options()
 def presets(
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME", help="Show the settings of a preset.", autocompletion=completion.preset_names),
     ] = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """List the presets for `hmx train --preset NAME`, or show the settings of one.
 
@@ -29,14 +30,14 @@ def presets(
 
     Example: hmx presets tiny
     """
-    from hmx.records.plain import plain
-    from hmx.render.blocks import Block, Cell, Column, Document, Heading, Row, Table
+    from hmx.render.blocks import Block, Cell, Column, Document, Heading, Picture, Row, Table
 
     if name is not None:
-        if json:
-            print_json({"schema": SCHEMA, "name": name, "values": plain(known.values(name))})
+        text, body = known.text(name), {"schema": SCHEMA, "name": name, "values": known.values(name)}
+        if outputs.on_console:
+            sys.stdout.write(text)
         else:
-            sys.stdout.write(known.text(name))
+            write_outputs(body, Document(name, (Picture("settings", text),)), outputs)
         return
     listed = [
         {"name": name, "summary": known.summary(name), "reproduction": name in known.REPRODUCTIONS}
@@ -47,4 +48,4 @@ def presets(
         shown = [one for one in listed if one["reproduction"] is reproduction]
         rows = tuple(Row((Cell(str(one["name"]), tone="strong"), str(one["summary"]))) for one in shown)
         blocks += (Heading(title), Table(columns, rows))
-    write_result({"schema": SCHEMA, "presets": plain(listed)}, Document("", tuple(blocks)), json)
+    write_outputs({"schema": SCHEMA, "presets": listed}, Document("", tuple(blocks)), outputs)

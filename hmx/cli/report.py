@@ -47,7 +47,6 @@ def report(
     from hmx.console.progress import progress
 
     _check(outputs, force)
-    outputs.check()
     only_figure = outputs.files == [outputs.figure] and not outputs.printed
     with progress(quiet or outputs.json or only_figure) as shown:
         from hmx.reports.report.document import document, values
@@ -59,14 +58,14 @@ def report(
     if outputs.figure is not None:
         outputs.draw([learning_curve(findings)])
     whole = document(findings)
-    if not outputs.printed and not outputs.files:
+    if outputs.on_console:
         from hmx.render.terminal import print_document
 
         print_document(opening(whole))
     if not only_figure:
         outputs = replace(outputs, html=outputs.html or default_page(findings))
     warnings = [f"{run.name}: {warning}" for run in findings.runs for warning in run.warnings]
-    write_outputs(findings, whole, values(findings), outputs, warnings)
+    write_outputs(findings, whole, outputs, values(findings), warnings)
     damaged = [run.name for run in findings.runs if run.damaged]
     if damaged:
         message = f"{', '.join(map(quoted, damaged))}: the page shows only what could be read of the run"
@@ -80,8 +79,8 @@ def _check(outputs: FigureOutputs, force: bool) -> None:
             f"cannot write the page {quoted(str(outputs.html))}: expected a name that ends in .html",
             f"--html {shlex.quote(str(outputs.html.with_suffix('.html')))}, or --md and --csv for other formats",
         )
-    for file in (outputs.html, outputs.md, outputs.csv, outputs.figure):
-        if file not in (None, STDOUT) and file.is_file() and not force:
+    for file in outputs.files:
+        if file.is_file() and not force:
             raise HmxError(f"{quoted(str(file))} already exists", "choose another name, or replace it with --force")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from hmx.cli.options import DryRun, Json, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.cli.options import DryRun, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.cli.output import Outputs
 from hmx.config.problem import parse_sets
 from hmx.config.textfile import quoted
 from hmx.runs.cluster.hosts import Hosts
@@ -19,7 +20,8 @@ def resume(
     sets: Sets = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Resume a run from its latest intact checkpoint.
 
@@ -35,9 +37,9 @@ def resume(
     if dry_run:
         from hmx.jobs.resume import plan
 
-        show_plan(plan(run, changes=changes), json)
+        show_plan(plan(run, changes=changes), outputs)
         return
     announce(f"resuming {quoted(str(run), 100)}", hosts, quiet)
     from hmx.jobs.resume import resume as job  # imports JAX, which takes seconds
 
-    execute(partial(job, run, changes=changes, command_line=["hmx", *sys.argv[1:]]), hosts, json, quiet)
+    execute(partial(job, run, changes=changes, command_line=["hmx", *sys.argv[1:]]), hosts, outputs, quiet)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli.options import Quiet, argument, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.reports.review.request import ReviewRequest
 
 SourceArgument = Annotated[
@@ -15,7 +15,7 @@ SourceArgument = Annotated[
 
 
 @with_options()
-def review(source: SourceArgument, request: ReviewRequest, *, outputs: Outputs, quiet: Quiet = False) -> None:
+def review(source: SourceArgument, request: ReviewRequest, *, outputs: ReportOutputs, quiet: Quiet = False) -> None:
     """Review games: which decisions mattered, and what the alternatives were worth.
 
     Tries every action of every decision in rollouts with the same random numbers, in which an agent plays on. What the
@@ -28,7 +28,6 @@ def review(source: SourceArgument, request: ReviewRequest, *, outputs: Outputs, 
     """
     from hmx.console.progress import progress
 
-    outputs.check()
     with progress(quiet) as report:
         from hmx.reports.review import document, job
 
@@ -45,4 +44,4 @@ def review(source: SourceArgument, request: ReviewRequest, *, outputs: Outputs, 
         else:
             found = job.review_run(source, request=request, progress=report)
     table = None if outputs.csv is None else document.table(found)
-    write_outputs(found, document.document(found), table, outputs, found.warnings)
+    write_outputs(found, document.document(found), outputs, table, found.warnings)

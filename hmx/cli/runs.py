@@ -12,7 +12,7 @@ import typer
 from hmx.cli.boundary import print_json, say
 from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import Json, Quiet, RunArgument, argument, ask, switch, with_options
-from hmx.cli.output import write_result
+from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted, nearest
@@ -34,7 +34,7 @@ Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of 
 
 @app.command("list", cls=Command)
 @with_options()
-def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), json: Json = False) -> None:
+def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), *, outputs: Outputs) -> None:
     """List runs with state, steps, return and size.
 
     A crashed run is one that was training when its process ended; hmx resume continues it.
@@ -50,11 +50,12 @@ def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), json: Json = Fa
         raise HmxError(f"there is no folder {root}", "hmx runs list without --root lists runs/", ExitCode.ARTEFACT)
     found = list_runs(root, request)
     chosen = request.match or request.state
-    write_result(found.to_json(), summaries.run_list(found, filtered=bool(chosen)), json)
+    write_outputs(found.to_json(), summaries.run_list(found, filtered=bool(chosen)), outputs)
 
 
 @app.command(cls=Command)
-def show(run: RunArgument, json: Json = False) -> None:
+@with_options()
+def show(run: RunArgument, outputs: Outputs) -> None:
     """Show a run: progress, evaluation, newest values, and where its configuration differs from the defaults.
 
     hmx report also draws the curves, on a page.
@@ -67,7 +68,7 @@ def show(run: RunArgument, json: Json = False) -> None:
     from hmx.reports.report.request import ReportRequest
 
     findings = run_report(ReportRequest(runs=(str(run),), num_episodes=0))
-    write_result({"schema": findings.schema, **plain_object(findings.runs[0])}, document(findings), json)
+    write_outputs({"schema": findings.schema, **plain_object(findings.runs[0])}, document(findings), outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +199,7 @@ def export(
 
 @app.command(cls=Command)
 @with_options()
-def verify(run: RunArgument, request: VerifyRequest, quiet: Quiet = False, json: Json = False) -> None:
+def verify(run: RunArgument, request: VerifyRequest, quiet: Quiet = False, *, outputs: Outputs) -> None:
     """Check every file of a run for damage.
 
     Reads the whole run folder and changes nothing. Exits with code 3 if anything is damaged or missing.
@@ -220,7 +221,7 @@ def verify(run: RunArgument, request: VerifyRequest, quiet: Quiet = False, json:
         raise HmxError("cannot use --seed without --replay", "--replay 3 trains three stretches again")
     with progress(quiet or not request.replay) as report:
         found = job(run, request, report)
-    write_result(found.to_json(), summaries.verification(found), json)
+    write_outputs(found.to_json(), summaries.verification(found), outputs)
     if found.damage:
         hint = "no checkpoint is intact"
         if found.intact:
@@ -250,6 +251,7 @@ def _end_replay(run: Path, replay: RunReplay) -> None:
 
 
 @app.command(cls=Command)
+@with_options()
 def sync(
     run: RunArgument,
     project: Annotated[
@@ -258,7 +260,8 @@ def sync(
     offline: Annotated[
         bool, switch("--offline", "Write files for `wandb sync` below the run folder instead of sending.", OUTPUT_PANEL)
     ] = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Send the metrics of a run to Weights & Biases.
 
@@ -270,13 +273,14 @@ def sync(
     from hmx.reports import summaries
 
     done = job(run, project=project, mode="offline" if offline else "online")
-    write_result(done.to_json(), summaries.synchronisation(done), json)
+    write_outputs(done.to_json(), summaries.synchronisation(done), outputs)
 
 
 RepoArgument = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A model of the Hugging Face Hub.")]
 
 
 @app.command(cls=Command)
+@with_options()
 def push(
     run: RunArgument,
     repo: RepoArgument,
@@ -287,7 +291,8 @@ def push(
         str, ask("--license", "ID", "Licence of the model in the Hub's spelling, such as mit; none by default.")
     ] = "",
     private: Annotated[bool, switch("--private", "Make a new model private.", OUTPUT_PANEL)] = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Publish a run on the Hugging Face Hub, with a model card.
 
@@ -304,17 +309,19 @@ def push(
     from hmx.reports.card import model_card
 
     done = job(run, repo, model_card(run, repo, markdown, license_id), to=to, private=private)
-    write_result(done.to_json(), summaries.on_hub(done, f"look at {done.folder}/README.md" if to else ""), json)
+    write_outputs(done.to_json(), summaries.on_hub(done, f"look at {done.folder}/README.md" if to else ""), outputs)
 
 
 @app.command(cls=Command)
+@with_options()
 def pull(
     repo: RepoArgument,
     folder: Annotated[
         Path | None, typer.Argument(metavar="FOLDER", help="New folder of the run.", show_default="runs/NAME")
     ] = None,
     revision: Annotated[str | None, ask("--revision", "NAME", "Branch, tag or commit (default: main).")] = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Fetch a run from the Hugging Face Hub.
 
@@ -328,4 +335,4 @@ def pull(
 
     done = job(repo, folder, revision)
     name = RunPaths(done.folder.parent, done.folder.name).argument
-    write_result(done.to_json(), summaries.on_hub(done, f"hmx watch {name}"), json)
+    write_outputs(done.to_json(), summaries.on_hub(done, f"hmx watch {name}"), outputs)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from hmx.cli import completion
 from hmx.cli.options import DryRun, Quiet, argument, ask, switch, with_options
-from hmx.cli.output import Outputs, write_outputs
+from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.reports.score_buffer.request import POSITIONS, ScoreRequest
 
@@ -40,7 +40,7 @@ def score_buffer(
     strict: Strict = False,
     dry_run: DryRun = False,
     *,
-    outputs: Outputs,
+    outputs: ReportOutputs,
     quiet: Quiet = False,
 ) -> None:
     """Score how much decisions mattered.
@@ -53,12 +53,11 @@ def score_buffer(
     """
     from hmx.console.progress import progress
 
-    outputs.check()
     if dry_run:
         from hmx.reports.score_buffer import document, job
 
         plan = job.dry_run(path, checkpoint=checkpoint, request=request, out=out)
-        write_outputs(plan, document.plan_document(plan), None, outputs)
+        write_outputs(plan, document.plan_document(plan), outputs)
         return
     with progress(quiet) as report:
         from hmx.reports.score_buffer import document, job
@@ -66,6 +65,6 @@ def score_buffer(
 
         found = job.score_buffer(path, checkpoint=checkpoint, request=request, out=out, progress=report)
     table = None if outputs.csv is None else document.table(found)
-    write_outputs(found, document.document(found), table, outputs, found.warnings)
+    write_outputs(found, document.document(found), outputs, table, found.warnings)
     if strict:
         check_gates(found)

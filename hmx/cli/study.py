@@ -15,7 +15,7 @@ from hmx.cli import completion
 from hmx.cli.boundary import print_json, say, write_report
 from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
-from hmx.cli.output import Outputs, write_outputs, write_result
+from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.study.cluster import ClusterRequest
@@ -59,7 +59,8 @@ def new(
     sets: Sets = None,
     dry_run: DryRun = False,
     quiet: Quiet = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Make a study: what to vary, what to optimise, and how to search.
 
@@ -86,8 +87,8 @@ def new(
     else:
         made = new_study(folder, configs, space or (), request)
     found = plan_of(made, speed)
-    write_result({"trials": made.settings.trials, **found.to_json()}, summaries.plan(found), json)
-    if not dry_run and not json:
+    write_outputs({"trials": made.settings.trials, **found.to_json()}, summaries.plan(found), outputs)
+    if not dry_run and not outputs.json:
         say("wrote", f"{made.folder}: {counted(made.settings.trials, 'trial')}")
         say("train with", f"hmx study work {shlex.quote(str(study))}")
 
@@ -196,7 +197,8 @@ def _show_file(file: ClusterFile, submitted: bool, dry_run: bool, json: bool) ->
 
 
 @app.command(cls=Command)
-def status(study: StudyArgument, json: Json = False) -> None:
+@with_options()
+def status(study: StudyArgument, outputs: Outputs) -> None:
     """Show the state of all trials, what is left, what to do next, and the trials that lead.
 
     Example: hmx study status lr
@@ -206,12 +208,12 @@ def status(study: StudyArgument, json: Json = False) -> None:
     from hmx.study.status import study_status
 
     found = study_status(find_study(study))
-    write_result(found.to_json(), summaries.status(found), json)
+    write_outputs(found.to_json(), summaries.status(found), outputs)
 
 
 @app.command(cls=Command)
 @with_options()
-def report(study: StudyArgument, outputs: Outputs) -> None:
+def report(study: StudyArgument, outputs: ReportOutputs) -> None:
     """Report which configuration is best, how sure that is, which options matter, and what to do next.
 
     Reports the best configurations in the search and on fresh seeds, the importance of each option with its
@@ -221,24 +223,24 @@ def report(study: StudyArgument, outputs: Outputs) -> None:
 
     Example: hmx study report lr --html lr.html --csv trials.csv
     """
-    outputs.check()
-
     from hmx.study.create import find_study
     from hmx.study.report.document import document
     from hmx.study.report.job import study_report
     from hmx.study.report.numbers import table
 
     findings = study_report(find_study(study))
-    write_outputs(findings, document(findings), table(findings), outputs, findings.warnings)
+    write_outputs(findings, document(findings), outputs, table(findings), findings.warnings)
 
 
 @app.command(cls=Command)
+@with_options()
 def best(
     study: StudyArgument,
     config: Annotated[
         Path | None, ask("--config", "FILE", "Write its configuration, for hmx train --config.", OUTPUT_PANEL)
     ] = None,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Show the best trial of a finished study, and write its configuration.
 
@@ -254,17 +256,17 @@ def best(
     found = best_trial(find_study(study))
     if config is not None:
         write_report(config, to_toml(found.config))
-    write_result(found.to_json(), summaries.best(found), json)
+    write_outputs(found.to_json(), summaries.best(found), outputs)
     if config is not None:
         say("wrote", str(config))
         say("train with", f"hmx train --config {shlex.quote(str(config))}")
-    elif not json:
+    elif not outputs.json:
         say("next", f"{found.standing.next.text}: {found.standing.next.command}")
 
 
 @app.command(cls=Command)
 @with_options()
-def add(request: AddRequest, study: StudyArgument, space: Space = None, json: Json = False) -> None:
+def add(request: AddRequest, study: StudyArgument, space: Space = None, *, outputs: Outputs) -> None:
     """Extend a study by further trials, by options to vary, or by fresh seeds for its best trials.
 
     Running workers notice it; start one if all have ended.
@@ -281,14 +283,15 @@ def add(request: AddRequest, study: StudyArgument, space: Space = None, json: Js
 
     extended = add_to_study(find_study(study), space or (), request)
     found = plan_of(extended)
-    write_result({"trials": extended.settings.trials, **found.to_json()}, summaries.plan(found), json)
-    if not json:
+    write_outputs({"trials": extended.settings.trials, **found.to_json()}, summaries.plan(found), outputs)
+    if not outputs.json:
         say("extended", f"{extended.folder} to {counted(extended.settings.trials, 'trial')}")
         say("train with", f"hmx study work {shlex.quote(str(study))}")
 
 
 @app.command(cls=Command)
-def verify(study: StudyArgument, json: Json = False) -> None:
+@with_options()
+def verify(study: StudyArgument, outputs: Outputs) -> None:
     """Make every decision of a study again, and compute every result again.
 
     The sampler must propose the same values, and the metrics must give the same results. Changes nothing. Exits with
@@ -301,6 +304,6 @@ def verify(study: StudyArgument, json: Json = False) -> None:
     from hmx.study.verify import verify_study
 
     found = verify_study(find_study(study))
-    write_result(found.to_json(), summaries.verification(found), json)
+    write_outputs(found.to_json(), summaries.verification(found), outputs)
     if found.differences:
         raise typer.Exit(int(ExitCode.ARTEFACT))

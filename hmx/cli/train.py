@@ -8,7 +8,6 @@ from hmx.cli.options import (
     ConfigFile,
     DryRun,
     Full,
-    Json,
     Preset,
     Quiet,
     Sets,
@@ -19,6 +18,7 @@ from hmx.cli.options import (
     with_devices,
     with_options,
 )
+from hmx.cli.output import Outputs
 from hmx.config.option import RUN_PANEL
 from hmx.runs.cluster.hosts import Hosts
 
@@ -34,7 +34,8 @@ def train(
     dry_run: DryRun = False,
     full: Full = False,
     quiet: Quiet = False,
-    json: Json = False,
+    *,
+    outputs: Outputs,
 ) -> None:
     """Train an agent.
 
@@ -47,6 +48,6 @@ def train(
     from hmx.cli.training import dry, run
 
     if dry_run:
-        dry(task, force=force, json=json, full=full)
+        dry(task, force=force, outputs=outputs, full=full)
     else:
-        run(task, hosts, force=force, json=json, quiet=quiet)
+        run(task, hosts, force=force, outputs=outputs, quiet=quiet)

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from hmx.cli.boundary import pasteable, say
-from hmx.cli.output import write_result
+from hmx.cli.output import Outputs, write_documents, write_outputs
 from hmx.config.textfile import printable
 from hmx.console.panel import ConsoleSink, JsonSink
 from hmx.console.progress import ProgressLog
@@ -36,7 +36,7 @@ Start = Callable[..., "TrainResult"]
 """Takes `sinks` and `group`."""
 
 
-def run(task: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = False) -> None:
+def run(task: Loaded, hosts: Hosts, *, force: bool, outputs: Outputs, quiet: bool = False) -> None:
     """Train a new run, and exit with the code of the signal that stopped it, if any."""
     cfg = task.config
     size = f"{counted(cfg.env.num_envs, 'environment')}, {short(cfg.run.total_steps)} steps"
@@ -49,7 +49,7 @@ def run(task: Loaded, hosts: Hosts, *, force: bool, json: bool, quiet: bool = Fa
     def start(sinks: Sequence[Sink], group: Group) -> TrainResult:
         return train(task, sinks=sinks, force=force, command_line=command_line, group=group)
 
-    execute(start, hosts, json, quiet)
+    execute(start, hosts, outputs, quiet)
 
 
 def announce(text: str, hosts: Hosts, quiet: bool) -> None:
@@ -58,32 +58,32 @@ def announce(text: str, hosts: Hosts, quiet: bool) -> None:
         say("starting", text)
 
 
-def show_plan(planned: ResumePlan, json: bool, parent: Path | None = None) -> None:
+def show_plan(planned: ResumePlan, outputs: Outputs, parent: Path | None = None) -> None:
     """Show the plan of `resume`, or that of `fork`, with the `parent`."""
-    write_result(planned.to_json(), summaries.resumption(planned, parent), json)
-    for warning in () if json else planned.warnings:
+    write_outputs(planned.to_json(), summaries.resumption(planned, parent), outputs)
+    for warning in () if outputs.json else planned.warnings:
         say("warning", warning)
 
 
-def dry(task: Loaded, *, force: bool, json: bool, full: bool = False) -> None:
+def dry(task: Loaded, *, force: bool, outputs: Outputs, full: bool = False) -> None:
     """Show the plan of `train`: settings that differ from the defaults, or every value if `full`."""
     from hmx.jobs.plan import plan
 
     planned = plan(task)
-    write_result(planned.to_json(), summaries.plan(planned, full), json)
-    for warning in () if json else planned.warnings:
+    write_outputs(planned.to_json(), summaries.plan(planned, full), outputs)
+    for warning in () if outputs.json else planned.warnings:
         say("warning", warning)
-    if planned.exists and not force and not json:
+    if planned.exists and not force and not outputs.json:
         paths = RunPaths(planned.run.parent, planned.run.name)
         hint = f"resume it with hmx resume {paths.argument}, or replace it with --force"
         say("warning", f"run {planned.run} already exists, so train would refuse", hint)
 
 
-def execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
+def execute(start: Start, hosts: Hosts, outputs: Outputs, quiet: bool) -> None:
     """Train with sinks of the command line, and exit with the code of the signal that stopped it, if any."""
     console = Console(stderr=True, highlight=False)
     with _joined(hosts) as group:
-        stream = JsonSink() if json else None
+        stream = JsonSink() if outputs.json else None
 
         def sinks() -> list[Sink]:
             shown: list[Sink] = []
@@ -103,7 +103,7 @@ def execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
                 stream.emit("result", result.to_json())
             from hmx.cli.report import write_page
 
-            _show_end(result, Console(stderr=json, highlight=False), quiet, write_page(result.run))
+            _show_end(result, outputs, quiet, write_page(result.run))
     if result.finding is not None:
         from hmx.jobs.healthy import failure
 
@@ -112,14 +112,17 @@ def execute(start: Start, hosts: Hosts, json: bool, quiet: bool) -> None:
         raise typer.Exit(128 + result.signum)
 
 
-def _show_end(result: TrainResult, console: Console, quiet: bool, page: Path | None) -> None:
+def _show_end(result: TrainResult, outputs: Outputs, quiet: bool, page: Path | None) -> None:
     if result.finding is not None:
         return
     if result.state == "interrupted":
         say("stopped", f"after update {result.updates:,} of {result.total_updates:,}; the checkpoint is complete")
         say("resume with", result.resume_command)
-    elif not (quiet and console.stderr):
-        print_document(summaries.training(result, pasteable, page), console)
+        return
+    document = summaries.training(result, pasteable, page)
+    write_documents(document, outputs)
+    if outputs.md is None and not (quiet and outputs.json):
+        print_document(document, Console(stderr=outputs.json, highlight=False))
 
 
 @contextlib.contextmanager
