@@ -55,14 +55,6 @@ class PolicyStats:
     wins_without_undo: int | None = None  # episodes won without such a stage
     info: dict[str, float] = field(default_factory=dict)  # all values that the environment reports, mean per episode
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Return a JSON object; intervals are `[low, high]`."""
-        return {key: plain(list(value) if isinstance(value, Interval) else value) for key, value in vars(self).items()}
-
-
-AS_ROWS = {"json": lambda policies: [policy.to_json() for policy in policies]}
-"""Metadata of a field of `PolicyStats`."""
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EvaluateResult(JsonResult, ShortRepr):
@@ -74,7 +66,7 @@ class EvaluateResult(JsonResult, ShortRepr):
     env_steps: int | None
     episodes: int
     seed: int
-    policies: tuple[PolicyStats, ...] = field(metadata=AS_ROWS)
+    policies: tuple[PolicyStats, ...]
     search: int | None = None  # simulations per decision of the policy `search`
     changes: dict[str, object] = field(default_factory=dict)  # dotted key -> value in place of the run's or the default
     trained_with: dict[str, float] = field(default_factory=dict)  # key -> reward weight, where returns count another
@@ -84,7 +76,7 @@ class EvaluateResult(JsonResult, ShortRepr):
 def write_evaluation(paths: RunPaths, run_id: str, rows: list[PolicyStats]) -> None:
     """Write the evaluation at the end of a run; raise the OSError if that fails."""
     make_folder(paths.reports)
-    data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": [row.to_json() for row in rows]}
+    data = {"schema": REPORT_SCHEMA, "run_id": run_id, "policies": plain(rows)}
     write_sealed(paths.reports / EVALUATION, data)
 
 
@@ -106,4 +98,5 @@ def _row(row: dict[str, JsonValue]) -> PolicyStats:
 
 
 def _interval(value: object) -> Interval:
+    """Return an interval; older files have a list."""
     return typed(Interval, dict(zip(Interval._fields, value, strict=False)) if isinstance(value, list) else value)

@@ -19,7 +19,7 @@ from hmx.errors import HmxError
 from hmx.jobs import healthy
 from hmx.jobs.eval_training import make_evaluations
 from hmx.jobs.evaluate import make_player
-from hmx.jobs.evaluation import AS_ROWS, RANDOM, PolicyStats, write_evaluation
+from hmx.jobs.evaluation import RANDOM, PolicyStats, write_evaluation
 from hmx.jobs.grad_training import make_reports
 from hmx.jobs.saved_buffer import save_buffers
 from hmx.jobs.worker import check_same_config, run_worker, start_workers
@@ -67,7 +67,7 @@ class TrainResult(JsonResult, ShortRepr):
     num_seeds: int
     seconds: float  # of this process inside compiled chunks, compilation excluded
     steps_per_sec: float  # of this process, over all seeds; 0 if it did no update
-    evaluation: tuple[PolicyStats, ...] = dataclasses.field(metadata=AS_ROWS)
+    evaluation: tuple[PolicyStats, ...]
     warnings: tuple[str, ...]
     resume_command: str
     device: str

@@ -19,7 +19,7 @@ from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.curves import read_curves
 from hmx.records.jsonl import encode
 from hmx.records.meta import Resume
-from hmx.records.plain import plain_object
+from hmx.records.plain import plain, plain_object
 from hmx.render.html import page
 from hmx.reports import curves
 from hmx.reports.grad_report.document import document as gradient_document
@@ -200,7 +200,7 @@ def test_a_page_that_cannot_be_written_after_training_is_a_warning(run, capsys):
 def test_the_episodes_of_the_evaluation_are_played_again(hmx, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
     run = tmp_path / "runs" / "corridor"
-    rows = [row.to_json() for row in evaluate(run, episodes=300, policies=["sampled"]).policies]
+    rows = plain(evaluate(run, episodes=300, policies=["sampled"]).policies)
     write_sealed(run / "reports" / "evaluation.json", {"schema": REPORT_SCHEMA, "policies": rows})
     result = hmx("report", "corridor", "--json")
     assert result.exit_code == 0, result.stderr

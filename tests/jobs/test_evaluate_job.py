@@ -17,6 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs import evaluate as jobs
 from hmx.jobs.evaluate import counted_weights, evaluate, make_player, side_by_side, summarise, unlike
 from hmx.records.paths import RunPaths
+from hmx.records.plain import plain
 from hmx.reports.report.episodes import play_episodes
 from hmx.reports.report.request import ReportRequest
 from hmx.reports.summaries import composition, earned, undone
@@ -58,9 +59,9 @@ def test_summary_matches_a_hand_calculation() -> None:
     assert row.return_interval.low <= 149.5 <= row.return_interval.high
     assert row.win_rate_interval is not None
     assert row.win_rate_interval.low < 0.25 < row.win_rate_interval.high
-    data = json.loads(json.dumps(row.to_json()))
+    data = json.loads(json.dumps(plain(row)))
     assert data["stage_counts"] == {"1": 2, "2": 1, "8": 1}
-    assert data["return_interval"] == list(row.return_interval)
+    assert data["return_interval"] == {"low": row.return_interval.low, "high": row.return_interval.high}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_return_is_shown_by_reward_term() -> None:
 def test_one_episode_has_no_interval() -> None:
     row = summarise("random", None, episodes([1.0], [3]))
     assert row.return_interval is None
-    assert row.to_json()["length_interval"] is None
+    assert row.length_interval is None
     assert (row.stage_mean, row.wins, row.undo_stages, row.wins_without_undo) == (None, None, None, None)
 
 

@@ -79,7 +79,7 @@ def test_card_states_the_evaluation_and_the_licence(run: Path) -> None:
     assert 'license: "mit"' in front and 'dataset: {name: "corridor", type: "corridor"}' in front
     value = front.partition("mean_reward, value: ")[2].partition(",")[0]
     assert float(value) == pytest.approx(sum(trained) / 2) and len(trained) == 2
-    low, high = next(row["return_interval"] for row in policies if row["seed"] == 1)
+    low, high = next(row["return_interval"] for row in policies if row["seed"] == 1).values()
     assert f"{low:+.2f} to {high:+.2f}" in body and "Mean return of 20 episodes" in body and "each of 2 seeds" in body
     assert "hmx runs pull me/r runs/r\n" in body and "secret" not in body + front
     assert "license" not in model_card(run, "me/r", markdown).split("---\n", 2)[1] and "None is given." in model_card(

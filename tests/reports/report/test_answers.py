@@ -14,6 +14,7 @@ from hmx.jobs.evaluation import PolicyStats
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.meta import Resume
+from hmx.records.plain import plain
 from hmx.render.blocks import Plot
 from hmx.reports.report import figures
 from hmx.reports.report.answers import answers
@@ -37,7 +38,7 @@ def told(folder: Path) -> dict[str, tuple[str, str]]:
 def evaluate(folder: Path, *rows: PolicyStats) -> None:
     write_sealed(
         folder / "reports" / "evaluation.json",
-        {"schema": REPORT_SCHEMA, "policies": [row.to_json() for row in rows]},
+        {"schema": REPORT_SCHEMA, "policies": plain(rows)},
     )
 
 
