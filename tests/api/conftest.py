@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from api_runs import TINY
 
 import hmx
-
-_HERE = str(Path(__file__).parent)
-if _HERE not in sys.path:
-    sys.path.insert(0, _HERE)  # for `api_runs`
-
-from api_runs import TINY  # noqa: E402
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

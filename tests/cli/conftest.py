@@ -14,10 +14,6 @@ from typer.testing import CliRunner, Result
 from hmx.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-for _place in (str(Path(__file__).parent), str(Path(__file__).parents[1])):
-    if _place not in sys.path:
-        sys.path.insert(0, _place)  # for what stands beside the tests, and one folder up
-
 Invoke = Callable[..., Result]
 
 

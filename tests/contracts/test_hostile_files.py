@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import fuzz_inputs
+import fuzz_readers
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,13 +19,6 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records import artefact, checkpoints
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
-try:
-    import fuzz_inputs
-    import fuzz_readers
-finally:
-    sys.path.pop(0)
-
 NAMES = (
     "config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores", "settings", "trial", "rung",
     "promotion", "confirmation", "episodes", "game", "panel", "monitor", "program",

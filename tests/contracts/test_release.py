@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tools"))
+import constraints
+import release
 
-import constraints  # noqa: E402 - scripts next to the package
-import release  # noqa: E402
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture

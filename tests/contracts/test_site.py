@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tools"))
+import site_pages
 
-import site_pages  # noqa: E402 - a script next to the package
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,10 +18,6 @@ from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32
 DATA = Path(__file__).parents[1] / "data"
-
-for _place in (str(Path(__file__).parent), str(Path(__file__).parents[1])):
-    if _place not in sys.path:
-        sys.path.insert(0, _place)  # for what stands beside the tests, and one folder up
 
 MakeConfig = Callable[..., Config]
 

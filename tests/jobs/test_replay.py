@@ -7,11 +7,11 @@ import itertools
 import json
 import random
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+import receipts
 from new_runs import train
 
 from hmx.jobs import replay as replays
@@ -22,9 +22,6 @@ from hmx.jobs.runs import verify
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
 from hmx.runs.signals import StopNow
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))  # for its forgeries
-import receipts  # type: ignore[import-not-found]
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 OFTEN = {"run__checkpoint_every": 1, "run__keep": 9}

@@ -8,17 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import many_seeds
 import numpy as np
 import pytest
+import time_to_return as benchmark
+import time_to_return_worker as worker
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-try:
-    import many_seeds
-    import time_to_return as benchmark
-    import time_to_return_worker as worker
-finally:
-    sys.path.pop(0)
 
 
 def test_threshold_averages_the_fewest_updates_with_enough_episodes() -> None:

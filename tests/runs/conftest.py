@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +13,6 @@ from hmx.algos.types import Algorithm
 from hmx.runs import loop as loops
 from hmx.runs.chunk import Chunk, compile_chunk
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum
-
-_here = str(Path(__file__).parent)
-if _here not in sys.path:
-    sys.path.insert(0, _here)  # for what stands beside the tests
 
 # What `fault` makes of an update, by number: nothing, or a number that is not finite in that place.
 FAULTS = ("none", "reward", "loss", "gradient", "parameter")

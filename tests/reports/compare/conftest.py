@@ -1,15 +1,10 @@
-"""Two made-up runs that differ clearly, and the modules beside the tests."""
+"""Two made-up runs that differ clearly."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-for _place in (str(Path(__file__).parent), str(Path(__file__).parents[2])):
-    if _place not in sys.path:
-        sys.path.insert(0, _place)
 
 
 @pytest.fixture

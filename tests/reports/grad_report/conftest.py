@@ -1,18 +1,13 @@
-"""Make the module beside the tests importable, and define what several of them use."""
+"""What several tests of gradient reports use."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-for _folder in (Path(__file__).parent, *Path(__file__).parents[1:3]):
-    if str(_folder) not in sys.path:
-        sys.path.insert(0, str(_folder))
 
 
 @pytest.fixture(scope="session")

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from lake_values import GAMMA, transitions
 from review_errors import Draw, measure, normal, rare
 
