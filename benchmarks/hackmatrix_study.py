@@ -35,7 +35,7 @@ from hmx.envs.hackmatrix.rules.play import advance, legal_word_of, random_words
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.state import C, layer
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
-from hmx.runs.loop import eval_keys
+from hmx.runs.loop import eval_key
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session
 
@@ -146,7 +146,7 @@ def whole_games(session: Session, policy: EvalPolicy, agent: Any, games: int) ->
     cfg = session.cfg
     rules = Rules(undo_depth=cfg.env.undo_depth, name=cfg.env.rules)
     whole = make_evaluation(session.env, policy, min(games, 256), games)
-    play, key = jax.jit(whole.start)(eval_keys(cfg.run.seed, 1)), jax.random.key(6)
+    play, key = jax.jit(whole.start)(eval_key(cfg.run.seed)), jax.random.key(6)
 
     @jax.jit
     def step(play: Play) -> tuple[Play, Any, Any, Any, Any]:

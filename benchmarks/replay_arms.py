@@ -31,7 +31,7 @@ import numpy as np
 from hmx.algos.evaluate import algorithm_policy, make_evaluator
 from hmx.config.schema import Config
 from hmx.registry.load import load
-from hmx.runs.loop import eval_keys, init_state
+from hmx.runs.loop import eval_key, init_state
 from hmx.runs.session import open_session
 from hmx.stats.intervals import bootstrap, mean
 
@@ -88,9 +88,7 @@ def train(cfg: Config) -> Found:
         state, found = run(state, {name: jnp.asarray(values[first:end]) for name, values in hypers.items()})
         parts.append(jax.tree.map(np.asarray, found))
         # the buffer plays no part in acting
-        solved.append(
-            np.asarray(greedy(state._replace(replay=(), overwritten=()), eval_keys(0, 1)).total).reshape(seeds)
-        )
+        solved.append(np.asarray(greedy(state._replace(replay=(), overwritten=()), eval_key(0)).total).reshape(seeds))
     whole = {
         name: [np.concatenate([p[name][i] for p in parts]).reshape(updates, seeds) for i in (0, 1)] for name in parts[0]
     }

@@ -18,7 +18,7 @@ from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, make_e
 from hmx.algos.search import make_search
 from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
-from hmx.runs.loop import eval_keys
+from hmx.runs.loop import eval_key
 from hmx.runs.restoring import Run
 
 
@@ -42,7 +42,7 @@ def main() -> None:
         if simulations:
             policy = search_policy(session.algorithm, make_search(session.algorithm, session.env, cfg, simulations))
         chunks = make_chunks(make_evaluation(session.env, policy, args.episodes, args.episodes))
-        play, key = chunks.start(eval_keys(cfg.run.seed, 1))
+        play, key = chunks.start(eval_key(cfg.run.seed))
         play, _ = chunks.advance(state, key, play, 1)  # compiles
         began = clock()
         play, _ = chunks.advance(state, key, play, TO_THE_END)

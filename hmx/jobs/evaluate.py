@@ -43,7 +43,7 @@ from hmx.registry.environments import find_environment
 from hmx.registry.load import load
 from hmx.registry.user_code import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
-from hmx.runs.loop import eval_keys, seed_state
+from hmx.runs.loop import eval_key, seed_state
 from hmx.runs.lowered import LoweredPrograms, lowered_programs
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session, build_and_check, open_task
@@ -290,7 +290,7 @@ def _make_player(
             report = partial(progress, f"playing {name}{f', seed {i + 1} of {agents}' if agents > 1 else ''}")
             # The same key for every policy, so that all start from the same positions.
             with open_chunks(seed) as chunks:
-                played = _play(chunks, agent, eval_keys(seed, 1), (episodes, most), report, timer)
+                played = _play(chunks, agent, eval_key(seed), (episodes, most), report, timer)
             rows.append(summarise(name, None if alone else cfg.run.seed + i, played))
         return rows
 

@@ -92,7 +92,10 @@ def compile_chunk(
     mesh: Mesh | None = None,
     programs: LoweredPrograms | None = None,
 ) -> Chunk:
-    """Compile a chunk; arguments as of `trace_chunk`. It is not traced if it is one of the stored `programs`."""
+    """Compile a chunk; arguments as of `trace_chunk`. It is not traced if it is one of the stored `programs`.
+
+    With a `mesh`, states are placed by `devices.put`.
+    """
     shapes = chunk_shapes(algorithm, state, length)
     if mesh is not None:
         programs = None  # stored programs are for one device
@@ -167,17 +170,16 @@ def trace_chunk(
     length: int,
     num_seeds: int = RunConfig.num_seeds,
     on_nonfinite: OnNonFinite = RunConfig.on_nonfinite,
-    mesh: Mesh | None = None,
 ) -> tuple[Chunk, jax.stages.Traced]:
     """Trace a chunk for states shaped like `state` (arrays or their shapes); it can be called once it is compiled.
 
     The number of updates is an argument of the compiled loop, so one program runs full chunks and the shorter last one.
     This keeps a run bit for bit the same for any division of its updates into chunks; programs compiled for different
     lengths would not guarantee that. `on_nonfinite` stops before an update that is not finite in any seed, or skips
-    what that seed learned in it. With a `mesh`, states are placed by `devices.put`.
+    what that seed learned in it.
     """
-    chunk, function = _chunk_function(algorithm, state, length, num_seeds, on_nonfinite, mesh)
-    with on_devices(mesh), key_checks(num_seeds):
+    chunk, function = _chunk_function(algorithm, state, length, num_seeds, on_nonfinite, None)
+    with key_checks(num_seeds):
         return chunk, function.trace(*chunk_shapes(algorithm, state, length))
 
 

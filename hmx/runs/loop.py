@@ -80,18 +80,14 @@ def train_keys(seed: int, num_seeds: int) -> Key:
 
     Agent i gets the key of a separate run with `seed + i`.
     """
-    return _stream(seed, num_seeds, _TRAIN_STREAM)
-
-
-def eval_keys(seed: int, num_seeds: int) -> Key:
-    """Return keys for evaluation, independent of those of training."""
-    return _stream(seed, num_seeds, _EVAL_STREAM)
-
-
-def _stream(seed: int, num_seeds: int, stream: int) -> Key:
     if num_seeds == 1:
-        return jax.random.fold_in(jax.random.key(seed), stream)
-    return jax.vmap(lambda s: jax.random.fold_in(jax.random.key(s), stream))(seed + jnp.arange(num_seeds))
+        return jax.random.fold_in(jax.random.key(seed), _TRAIN_STREAM)
+    return jax.vmap(lambda s: jax.random.fold_in(jax.random.key(s), _TRAIN_STREAM))(seed + jnp.arange(num_seeds))
+
+
+def eval_key(seed: int) -> Key:
+    """Return the key for evaluation, independent of those of training."""
+    return jax.random.fold_in(jax.random.key(seed), _EVAL_STREAM)
 
 
 def init_state(algorithm: Algorithm, seed: int, num_seeds: int) -> TrainState:

@@ -29,7 +29,7 @@ from hmx.records.plain import JsonValue
 from hmx.reports.report.findings import PlayedEpisode, PlayedEpisodes, PlayedStep
 from hmx.reports.report.request import EPISODES, ReportRequest
 from hmx.runs.compilation import enable_cache
-from hmx.runs.loop import eval_keys
+from hmx.runs.loop import eval_key
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
@@ -80,7 +80,7 @@ def _plan(session: Session, request: ReportRequest, evaluation: Sequence[PolicyS
     cfg = session.cfg
     row = next((row for row in evaluation if row.policy != RANDOM and row.seed == cfg.run.seed), None)
     if request.of_evaluation and row is not None and 0 < row.episodes <= MOST:
-        key = eval_keys(cfg.run.seed, 1)
+        key = eval_key(cfg.run.seed)
         search = simulations_of(cfg) if row.policy == "search" else None
         num_envs = side_by_side(session.env, cfg.env.num_envs, row.episodes, simulations_of(cfg) is not None)
         return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search, None)

@@ -20,7 +20,7 @@ from hmx.envs.hackmatrix.entry import GameRules
 from hmx.envs.protocol import EnvSpec, EnvState, playable, take
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import Progress, no_progress
-from hmx.records.paths import CHAMPION, DEFAULT_ROOT
+from hmx.records.paths import CHAMPION
 from hmx.reports.review.findings import GameReview, ReviewFindings
 from hmx.reports.review.judge import GamePositions, Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
@@ -56,7 +56,6 @@ def review_run(
     run: str | Path,
     *,
     request: ReviewRequest | None = None,
-    root: str | Path = DEFAULT_ROOT,
     progress: Progress = no_progress,
 ) -> ReviewFindings:
     """Play games with the agent of a run, and review them.
@@ -64,7 +63,6 @@ def review_run(
     Args:
         run: name or path of the run.
         request: how many games, and how carefully.
-        root: folder of the runs, for names.
         progress: called with the phase, the games reviewed and all games.
 
     Raises:
@@ -72,8 +70,8 @@ def review_run(
     """
     request = request or ReviewRequest()
     enable_cache()
-    player = _open(run, root, request, None)
-    opened = player if not request.agent else _open(request.agent, root, request, player.cfg.env)
+    player = _open(run, request, None)
+    opened = player if not request.agent else _open(request.agent, request, player.cfg.env)
     progress("playing", 0, request.episodes)
     games = play_games(player.judge, request.episodes, request.seed)
     return _review(str(run), opened, games, request, progress)
@@ -86,7 +84,6 @@ def review_game(
     replay: Callable[[EnvConfig], PlayedGame],
     *,
     request: ReviewRequest | None = None,
-    root: str | Path = DEFAULT_ROOT,
     progress: Progress = no_progress,
 ) -> ReviewFindings:
     """Review a game of HackMatrix that was played before.
@@ -97,7 +94,6 @@ def review_game(
         undo_depth: snapshots that UNDO kept in it.
         replay: plays it again, with the observations of an environment.
         request: which agent continues, and how carefully.
-        root: folder of the runs, for names.
         progress: as of `review_run`.
 
     Raises:
@@ -107,15 +103,15 @@ def review_game(
     request = request or ReviewRequest()
     enable_cache()
     env = EnvConfig(rules=rules, undo_depth=undo_depth)
-    opened = _open(request.agent or CHAMPION, root, request, env)
+    opened = _open(request.agent or CHAMPION, request, env)
     progress("playing", 0, 1)
     game = interruptible(partial(replay, dataclasses.replace(opened.cfg.env, max_steps=0)))
     return _review(source, opened, [game], request, progress)
 
 
-def _open(run: str | Path, root: str | Path, request: ReviewRequest, env: EnvConfig | None) -> _Opened:
+def _open(run: str | Path, request: ReviewRequest, env: EnvConfig | None) -> _Opened:
     """Load the agent of a run, in its own environment or in `env`."""
-    source = Run.find(run, root)
+    source = Run.find(run)
     cfg, name = source.cfg, source.name
     if env is not None and env.id != cfg.env.id:
         message = f"cannot review a game of {env.id} with {name}: its agent plays {cfg.env.id}"

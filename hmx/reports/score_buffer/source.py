@@ -19,7 +19,7 @@ from hmx.algos.types import Carry, Decision, TrainState
 from hmx.config.files import words
 from hmx.config.schema import Config, ContinuationKind
 from hmx.config.textfile import quoted, read_text
-from hmx.envs.protocol import Env, EnvSpec, playable
+from hmx.envs.protocol import Env, EnvSpec, EnvState, playable
 from hmx.episodes import Now, Step
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress
@@ -164,12 +164,6 @@ _STREAM = 3  # of the seed: 0 is for training, 1 for evaluation, 2 for gradient 
 _PARALLEL = 16  # environments: few, so that each gets far into its episodes
 
 
-class _Kept(NamedTuple):
-    items: dict[str, Array]
-    env_state: Any
-    td_error: Array  # [E]
-
-
 def collect(agent: Agent, number: int, key: Key) -> Buffer:
     """Fill a buffer with at least `number` successive transitions of an agent that plays as in training.
 
@@ -180,15 +174,15 @@ def collect(agent: Agent, number: int, key: Key) -> Buffer:
     spec = agent.env.spec
     steps = -(-number // num_envs)
     program = jax.jit(partial(_played, agent, num_envs, steps))
-    seen: _Kept = interruptible(lambda: jax.block_until_ready(program(agent.params, key)))
+    items, env_state, td_error = interruptible(lambda: jax.block_until_ready(program(agent.params, key)))
     size = steps * num_envs
-    axes = [1 + spec.state_axis % (leaf.ndim - 1) for leaf in jax.tree.leaves(seen.env_state)]
+    axes = [1 + spec.state_axis % (leaf.ndim - 1) for leaf in jax.tree.leaves(env_state)]
     states = {}
-    for (name, leaf), axis in zip(to_host(seen.env_state).items(), axes, strict=True):
+    for (name, leaf), axis in zip(to_host(env_state).items(), axes, strict=True):
         leading = np.moveaxis(leaf, axis, 1)
         states[name] = leading.reshape(size, *leading.shape[2:])
     birth = np.arange(size, dtype=np.uint32)
-    td_errors = np.abs(np.asarray(seen.td_error, np.float32)).reshape(size)
+    td_errors = np.abs(np.asarray(td_error, np.float32)).reshape(size)
     header = header_of(
         agent.cfg, spec,
         capacity=size, size=size, position=0, num_added=size, num_envs=num_envs,
@@ -196,7 +190,7 @@ def collect(agent: Agent, number: int, key: Key) -> Buffer:
     )  # fmt: skip
     return Buffer(
         header=header,
-        items={name: leaf.reshape(size, *leaf.shape[2:]) for name, leaf in to_host(seen.items).items()},
+        items={name: leaf.reshape(size, *leaf.shape[2:]) for name, leaf in to_host(items).items()},
         env_states=states,
         td_errors=td_errors,
         consequence_scores=np.zeros(size, np.float32),
@@ -206,7 +200,8 @@ def collect(agent: Agent, number: int, key: Key) -> Buffer:
     )
 
 
-def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _Kept:
+def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> tuple[dict[str, Array], EnvState, Array]:
+    """Return the items, the positions and the TD errors of steps, `[steps, num_envs, ...]`."""
     env, network = agent.env, agent.network
     k_reset, k_play = jax.random.split(key)
 
@@ -214,7 +209,7 @@ def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _
         preferred = network.outputs(params, now.obs)
         return taking(jax.vmap(distributions.sample)(jax.random.split(k_act, num_envs), preferred, now.legal)), ()
 
-    def keep(step: Step) -> _Kept:
+    def keep(step: Step) -> tuple[dict[str, Array], EnvState, Array]:
         now, seen = step.before, step.timestep
         team = seen.reward.mean(-1) if network.team_reward == "mean" else seen.reward.sum(-1)
         value = network.value(params, seen.final_obs, seen.final_legal)
@@ -228,7 +223,7 @@ def _played(agent: Agent, num_envs: int, steps: int, params: Any, key: Key) -> _
             "terminated_tp1": seen.terminated,
             "truncated_tp1": seen.truncated,
         }
-        return _Kept(items, now.env_state, error)
+        return items, now.env_state, error
 
     now, _ = episodes.start(env, num_envs, (), k_reset)
     return episodes.scan(env, act, now, k_play, steps, keep)
