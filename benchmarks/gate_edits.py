@@ -39,7 +39,7 @@ from hmx.stats.intervals import mean, mean_interval
 from hmx.study.measure import measure
 from hmx.study.records import Objective
 
-TASKS = {"cartpole-discrete": 30_000, "pendulum": 60_000}  # environment steps of a run: the baseline still learns
+TASKS = {"cartpole-discrete": 20_000, "pendulum": 60_000}  # environment steps of a run: the baseline still learns
 BASELINE: Mapping[str, object] = {
     "env.num_envs": 16, "net.hidden": (64, 64), "run.updates_per_chunk": 8, "run.eval_episodes": 0,
 }  # fmt: skip
@@ -132,11 +132,11 @@ def greedy(trained: Trained, cfg: Config, seed: int) -> tuple[list[dict[str, Any
     return rows, chain
 
 
-def gated(place: Path, cfg: Config, max_seeds: int) -> tuple[list[dict[str, Any]], list[Config]]:
-    """Try each edit with `hmx gate`, and adopt it if it is kept; results as of `greedy`."""
+def campaign(place: Path, cfg: Config, edits: Sequence[Mapping[str, object]], **options: object) -> None:
+    """Try each edit with `hmx gate`, and adopt it if it is kept; a process that was killed is continued."""
     if not (place / SETTINGS).exists():
-        hmx.new_gate(place, replace(cfg, {"run.num_seeds": SEEDS_PER_RUN}), options={"max_seeds": max_seeds})
-    for number, edit in enumerate(EDITS, 1):
+        hmx.new_gate(place, cfg, options=options)
+    for number, edit in enumerate(edits, 1):
         done = next((one for one in hmx.gate_status(place).attempts if one.attempt == number), None)
         if done is None or not done.verdict:
             done = hmx.gate(place, edit, progress=False)
@@ -144,6 +144,11 @@ def gated(place: Path, cfg: Config, max_seeds: int) -> tuple[list[dict[str, Any]
         assert done.attempt == number, f"{edit} was tried before, as attempt {done.attempt}"
         if done.verdict == "keep" and not done.adopted:
             hmx.adopt_attempt(place, number)
+
+
+def gated(place: Path, cfg: Config, max_seeds: int) -> tuple[list[dict[str, Any]], list[Config]]:
+    """Try each edit with `hmx gate`; results as of `greedy`."""
+    campaign(place, replace(cfg, {"run.num_seeds": SEEDS_PER_RUN}), EDITS, max_seeds=max_seeds)
     gate, rows = find_gate(place), list[dict[str, Any]]()
     for one, edit in zip(hmx.gate_status(place).attempts, EDITS, strict=True):
         left = dataclasses.replace(gate, attempts=gate.attempts[: one.attempt + 1]).left
