@@ -39,7 +39,7 @@ from hmx.stats.intervals import mean, mean_interval
 from hmx.study.measure import measure
 from hmx.study.records import Objective
 
-TASKS = {"cartpole-discrete": 20_000, "pendulum": 60_000}  # environment steps of a run: the baseline still learns
+TASKS = {"cartpole-discrete": 20_000, "pendulum": 40_000}  # environment steps of a run: the baseline still learns
 BASELINE: Mapping[str, object] = {
     "env.num_envs": 16, "net.hidden": (64, 64), "run.updates_per_chunk": 8, "run.eval_episodes": 0,
 }  # fmt: skip
@@ -104,6 +104,8 @@ class Trained:
             except HmxError as problem:
                 print("failed:", problem.message, flush=True)
                 return [float("nan")] * count
+            if done.state != "finished":
+                raise KeyboardInterrupt
             paths = RunPaths(done.run.parent, done.run.name)
             found = measure(paths, Objective(), 0, sizes.num_updates, sizes.total_env_steps, count)
         return [float("nan") if value is None else value for value in found.per_seed]
