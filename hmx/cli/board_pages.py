@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.applications import Starlette
@@ -17,14 +16,18 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from hmx.errors import HmxError
-from hmx.jobs.runs import LiveRun, live_runs
-from hmx.records.layout import list_runs
-from hmx.render.blocks import Document, Paragraph
-from hmx.render.html import NO_REQUESTS, page, safe
-from hmx.render.quantities import age, clock, short, signed, sparkline
+from hmx.jobs.requests import ListRequest
+from hmx.jobs.runs import RunRow, list_runs
+from hmx.records import layout
+from hmx.records.curves import small_curve
+from hmx.records.paths import RunPaths
+from hmx.render.blocks import Column, Document, Paragraph, as_cell
+from hmx.render.html import NO_REQUESTS, page, safe, side, table_cell
+from hmx.render.quantities import sparkline
 from hmx.reports.report.document import document
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
+from hmx.reports.summaries import RUN_COLUMNS
 
 MOST = 8  # runs on one page
 
@@ -45,12 +48,13 @@ def application(root: Path) -> Starlette:
     def index(request: Request) -> Response:
         asked = request.query_params
         order = asked.get("sort", "age")
-        view = _View(order if order in _ORDERS else "age", asked.get("match", ""), "reverse" in asked)
-        return _response(_list_page(_chosen(live_runs(root), view), root, view), request)
+        known = any(order == column.name for column, _ in RUN_COLUMNS)
+        view = _View(order if known else "age", asked.get("match", ""), "reverse" in asked)
+        return _response(_list_page(_chosen(root, view), root, view), request)
 
     def runs(request: Request) -> Response:
         names = list(dict.fromkeys(request.query_params.getlist("run")))
-        unknown = [name for name in names if name not in list_runs(root)]
+        unknown = [name for name in names if name not in layout.list_runs(root)]
         if not names or unknown or len(names) > MOST:
             problem = f"There is no run {unknown[0]}." if unknown else f"Choose one to {MOST} runs."
             return _problem(problem, 404)
@@ -100,44 +104,28 @@ class _View(NamedTuple):
         return escape(f"/?{urlencode(given)}")
 
 
-_Order = Callable[[LiveRun], tuple[bool, float | str]]
-
-
-def _number(value: float | None) -> tuple[bool, float]:
-    """Return the key that sorts missing values last."""
-    return value is None, 0.0 if value is None else value
-
-
-# Columns by name; those with an order sort the list: texts and ages upwards, other numbers from the highest.
-_ORDERS: Mapping[str, _Order] = MappingProxyType({
-    "run": lambda run: (False, run.row.name), "environment": lambda run: (False, run.env),
-    "algorithm": lambda run: (False, run.algorithm), "state": lambda run: (False, run.row.state),
-    "steps": lambda run: _number(-run.row.env_steps),
-    "return": lambda run: _number(None if run.row.last_return is None else -run.row.last_return),
-    "steps/s": lambda run: _number(None if run.row.steps_per_sec is None else -run.row.steps_per_sec),
-    "remaining": lambda run: _number(run.seconds_left), "age": lambda run: _number(run.row.age),
-})  # fmt: skip
 _CURVE = "return over training"
-_COLUMNS = ("", "run", "environment", "algorithm", "state", "steps", "return", "steps/s", "remaining", "age", _CURVE)
-_SPARE = {"environment", "algorithm", "steps", "steps/s", "remaining", "age"}  # columns that a phone leaves out
 
 
-def _chosen(runs: Sequence[LiveRun], view: _View) -> list[LiveRun]:
+def _chosen(root: Path, view: _View) -> list[RunRow]:
     """Return the runs whose name, environment, algorithm or state contains the text, in order."""
-    texts = ((run, f"{run.row.name} {run.env} {run.algorithm} {run.row.state}".lower()) for run in runs)
-    return sorted(
-        (run for run, text in texts if view.match.lower() in text), key=_ORDERS[view.sort], reverse=view.reverse
-    )
+    sort: Any = "name" if view.sort == "run" else view.sort
+    runs = list_runs(root, ListRequest(sort=sort, reverse=view.reverse)).runs
+    texts = (f"{run.name} {run.env} {run.algorithm} {run.state}".lower() for run in runs)
+    return [run for run, text in zip(runs, texts, strict=True) if view.match.lower() in text]
 
 
-def _list_page(runs: Sequence[LiveRun], root: Path, view: _View) -> str:
+def _list_page(runs: Sequence[RunRow], root: Path, view: _View) -> str:
     frame = page(Document(f"Runs in {root.resolve()}", ()), live=True)
-    heads = "".join(_head(name, view) for name in _COLUMNS)
-    curves: dict[str, list[float]] = {}
-    for run in runs:
-        curves.setdefault(run.env, []).extend(run.curve)
-    rows = "\n".join(f"<tr>{''.join(_cells(run, curves[run.env]))}</tr>" for run in runs)
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    heads = "".join(_head(column, view) for column, _ in RUN_COLUMNS)
+    curves = [small_curve(RunPaths(root, run.name).metrics) for run in runs]
+    scales: dict[str, list[float]] = {}
+    for run, curve in zip(runs, curves, strict=True):
+        scales.setdefault(run.env, []).extend(curve)
+    rows = "\n".join(
+        f"<tr>{''.join(_cells(run, curve, scales[run.env]))}</tr>" for run, curve in zip(runs, curves, strict=True)
+    )
+    table = f"<table><thead><tr><th></th>{heads}<th>{_CURVE}</th></tr></thead><tbody>{rows}</tbody></table>"
     box = (
         f'<input name="match" value="{escape(view.match)}" aria-label="Filter" placeholder="name, environment, state">'
     )
@@ -145,7 +133,7 @@ def _list_page(runs: Sequence[LiveRun], root: Path, view: _View) -> str:
         ("sort", view.sort), *([("reverse", 1)] if view.reverse else []),
     ))  # fmt: skip
     search = f'<form action="/"><p>{box} {kept}<button>Filter</button></p></form>'
-    note = '<p class="note">Curves of one environment share a scale.</p>' if any(curves.values()) else ""
+    note = '<p class="note">Curves of one environment share a scale.</p>' if any(curves) else ""
     none = "" if runs else "<p>No run matches.</p>" if view.match else "<p>There are no runs yet.</p>"
     form = (
         f'<form action="/runs"><div class="scroll">{table}</div>{note}{none}<p><button>Side by side</button></p></form>'
@@ -153,26 +141,15 @@ def _list_page(runs: Sequence[LiveRun], root: Path, view: _View) -> str:
     return frame.replace("</main>", f"{search}{form}</main>", 1)
 
 
-def _head(name: str, view: _View) -> str:
-    if name not in _ORDERS:
-        return f"<th>{name}</th>"
-    spare = ' class="spare"' if name in _SPARE else ""
-    order = f' aria-sort="{"descending" if view.reverse else "ascending"}"' if name == view.sort else ""
-    return f'<th{spare}{order}><a href="{view.address(name)}">{name}</a></th>'
+def _head(column: Column, view: _View) -> str:
+    order = f' aria-sort="{"descending" if view.reverse else "ascending"}"' if column.name == view.sort else ""
+    return f'<th{side(column)}{order}><a href="{view.address(column.name)}">{column.name}</a></th>'
 
 
-def _cells(run: LiveRun, scale: Sequence[float]) -> Iterator[str]:
+def _cells(run: RunRow, curve: Sequence[float], scale: Sequence[float]) -> Iterator[str]:
     """Yield the cells of a row; the lowest and highest value of `scale` are the ends of its curve."""
-    row = run.row
-    name, tone = safe(row.name), {"running": "good", "crashed": "bad", "failed": "bad"}.get(row.state, "")
-    total = f" of {short(run.total_steps)}" if run.total_steps else ""
-    yield f'<td><input type="checkbox" name="run" value="{escape(row.name)}" aria-label="{name}"></td>'
-    yield f'<td><a href="/runs?{escape(urlencode({"run": row.name}))}">{name}</a></td>'
-    yield f'<td class="spare">{safe(run.env)}</td><td class="spare">{safe(run.algorithm)}</td>'
-    yield f'<td class="{tone}">{row.state}</td><td class="right spare">{short(row.env_steps)}{total}</td>'
-    newest = row.last_return if row.last_return is not None or not run.curve else run.curve[-1]
-    yield f'<td class="right">{signed(newest)}</td>'
-    yield f'<td class="right spare">{short(row.steps_per_sec) if row.steps_per_sec else ""}</td>'
-    yield f'<td class="right spare">{"" if run.seconds_left is None else clock(run.seconds_left)}</td>'
-    yield f'<td class="right spare">{"" if row.age is None else age(row.age)}</td>'
-    yield f'<td class="curve">{sparkline(run.curve, 24, scale=scale)}</td>'
+    yield f'<td><input type="checkbox" name="run" value="{escape(run.name)}" aria-label="{safe(run.name)}"></td>'
+    for column, show in RUN_COLUMNS:
+        address = f"/runs?{urlencode({'run': run.name})}" if column.name == "run" else ""
+        yield table_cell(as_cell(show(run)), column, address)
+    yield f'<td class="curve">{sparkline(curve, 24, scale=scale)}</td>'

@@ -30,9 +30,9 @@ class ListRequest:
     match: str = opt(
         "", "list only the runs whose name matches a pattern, such as 'corridor-*'", metavar="PATTERN", panel="Filter"
     )
-    sort: Literal["name", "state", "steps", "return", "size", "age"] = opt(
-        "age", "order: steps, return and size from the highest, age from the newest", panel="Filter"
-    )
+    sort: Literal[
+        "name", "environment", "algorithm", "state", "steps", "return", "steps/s", "remaining", "size", "age"
+    ] = opt("age", "order: ages and remaining times from the shortest, other numbers from the highest", panel="Filter")
     reverse: bool = opt(False, "reverse the order", panel="Filter")
 
 

@@ -17,7 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.jobs.requests import ListRequest, State, VerifyRequest
 from hmx.records import jsonl, layout, lock, meta
 from hmx.records import verify as records
-from hmx.records.curves import RETURN, SPEED, evaluations, part_means, read_newest
+from hmx.records.curves import RETURN, SPEED, evaluations, read_newest
 from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
@@ -43,11 +43,15 @@ class RunRow:
 
     name: str
     path: Path
+    env: str  # "" if it cannot be read
+    algorithm: str
     state: State
     update: int
     env_steps: int  # per seed
-    last_return: float | None  # mean episode return of the newest update that has one, over its seeds
+    total_steps: int | None  # per seed; None unless it trains
+    last_return: float | None  # mean episode return of the newest update that has one, or of the newest evaluation
     steps_per_sec: float | None  # of all seeds together, in the newest record
+    seconds_left: float | None  # None unless it trains
     size: int  # bytes on disk, of all files
     created: str  # ISO 8601 in UTC; "" if unknown
     age: float | None  # seconds since the run ended; for one without an end, since a file of it was written
@@ -72,12 +76,19 @@ def list_runs(root: str | Path = DEFAULT_ROOT, request: ListRequest = EVERY) -> 
     return ListResult(root=root, runs=tuple(_sorted(rows, request)))
 
 
+_SORTED = {
+    "environment": "env", "steps": "env_steps", "return": "last_return", "steps/s": "steps_per_sec",
+    "remaining": "seconds_left",
+}  # fmt: skip
+"""Order of a request -> field of a row, where the names differ."""
+
+
 def _sorted(rows: Sequence[RunRow], request: ListRequest) -> list[RunRow]:
     """Return the rows in order; those without a value come last in either order."""
-    if request.sort in ("name", "state"):
-        return sorted(rows, key=lambda row: (str(getattr(row, request.sort)), row.name), reverse=request.reverse)
-    name = {"steps": "env_steps", "return": "last_return"}.get(request.sort, request.sort)
-    sign = -1.0 if (request.sort == "age") == request.reverse else 1.0
+    name = _SORTED.get(request.sort, request.sort)
+    if name in ("name", "env", "algorithm", "state"):
+        return sorted(rows, key=lambda row: (getattr(row, name), row.name), reverse=request.reverse)
+    sign = -1.0 if (request.sort in ("age", "remaining")) == request.reverse else 1.0
 
     def key(row: RunRow) -> tuple[bool, float]:
         value = getattr(row, name)
@@ -148,15 +159,29 @@ def _row(paths: RunPaths) -> RunRow:
     at = newest.get("update", 0), newest.get("env_steps", 0)
     update, env_steps = max(at, (known.update, known.env_steps) if known else (0, 0))
     size, written = _measure(paths.folder)
-    state = state_of(paths, known)
+    state, speed = state_of(paths, known), newest.get(SPEED)
+    env, algorithm = task_of(paths)
+    last_return = newest.get(RETURN)
+    if last_return is None:
+        last_return = next(reversed(evaluations(paths.metrics)), None)
+    total = left = None
+    if state == "running":
+        with contextlib.suppress(HmxError):
+            config = load(file=paths.config, environ={}, check=False).config
+            total = derive(config).total_env_steps
+            left = max(total - env_steps, 0) * config.run.num_seeds / speed if speed else None
     return RunRow(
         name=paths.name,
         path=paths.folder,
+        env=env,
+        algorithm=algorithm,
         state=state,
         update=update,
         env_steps=env_steps,
-        last_return=newest.get(RETURN),
-        steps_per_sec=newest.get(SPEED),
+        total_steps=total,
+        last_return=last_return,
+        steps_per_sec=speed,
+        seconds_left=left,
         size=size,
         created=known.created if known else "",
         age=_age(state, known, written),
@@ -191,37 +216,3 @@ def _measure(folder: Path) -> tuple[int, float]:
                 status = os.lstat(os.path.join(place, name))
                 size, newest = size + status.st_size, max(newest, status.st_mtime)
     return size, newest
-
-
-_PARTS = 24  # values of a curve
-
-
-@dataclasses.dataclass(frozen=True)
-class LiveRun:
-    """A run in the list."""
-
-    row: RunRow
-    env: str  # "" if it cannot be read
-    algorithm: str
-    curve: tuple[float, ...]  # random play and evaluations; without these, returns over equal parts of the file
-    total_steps: int | None  # per seed; None unless it trains
-    seconds_left: float | None
-
-
-def live_runs(root: Path) -> list[LiveRun]:
-    """Return the runs below a folder, the newest first."""
-    return [_live(row) for row in list_runs(root, ListRequest(sort="age")).runs]
-
-
-def _live(row: RunRow) -> LiveRun:
-    paths = RunPaths(row.path.parent, row.name)
-    total = left = None
-    if row.state == "running":
-        with contextlib.suppress(HmxError):
-            config = load(file=paths.config, environ={}, check=False).config
-            total = derive(config).total_env_steps
-            if row.steps_per_sec:
-                left = max(total - row.env_steps, 0) * config.run.num_seeds / row.steps_per_sec
-    env, algorithm = task_of(paths)
-    curve = evaluations(paths.metrics) or part_means(paths.metrics, RETURN, _PARTS)
-    return LiveRun(row, env, algorithm, curve, total, left)

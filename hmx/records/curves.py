@@ -32,6 +32,7 @@ NO_RECORDS = "it has no records yet"
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
 _PART = 1 << 13  # bytes of a part that `part_means` reads
+_PARTS = 24  # values of a small curve
 _EVALUATION = f'"{EVALUATED}"'.encode()
 _NO_COLUMNS = {"schema", "seed", "run"}
 _NAMED = 5  # damaged lines whose numbers are given
@@ -208,6 +209,11 @@ def evaluations(path: Path) -> tuple[float, ...]:
                 untrained = jsonl.number(record.get(UNTRAINED))
     levels = [] if untrained is None or not math.isfinite(untrained) else [untrained]
     return (*levels, *(math.fsum(values) / len(values) for values in found.values()))
+
+
+def small_curve(path: Path) -> tuple[float, ...]:
+    """Return random play and the evaluations; without these, mean returns over up to 24 equal parts of the file."""
+    return evaluations(path) or part_means(path, RETURN, _PARTS)
 
 
 def damage(lines: Sequence[int], numbered: bool = True) -> list[str]:

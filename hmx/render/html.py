@@ -102,7 +102,7 @@ def _class(*names: str) -> str:
 def _table(table: blocks.Table) -> str:
     head = ""
     if any(column.name for column in table.columns):
-        names = "".join(f"<th{_side(column)}>{safe(column.name)}</th>" for column in table.columns)
+        names = "".join(f"<th{side(column)}>{safe(column.name)}</th>" for column in table.columns)
         head = f"<thead><tr>{names}</tr></thead>"
     title = f"<caption>{safe(table.title)}</caption>" if table.title else ""
     rows = "".join(_row(row, table.columns) for row in table.rows)
@@ -110,7 +110,8 @@ def _table(table: blocks.Table) -> str:
     return f'<div class="scroll"><table>{title}{head}<tbody>{rows}</tbody></table></div>{note}'
 
 
-def _side(column: blocks.Column) -> str:
+def side(column: blocks.Column) -> str:
+    """Return the classes of the head of a column."""
     return _class("right" if column.align == "right" else "", _rank(column))
 
 
@@ -123,11 +124,12 @@ def _row(row: blocks.Row, columns: Sequence[blocks.Column]) -> str:
     if len(row.cells) == 1 and len(columns) > 1:
         cell = blocks.as_cell(row.cells[0])
         return f'<tr><th class="group" colspan="{len(columns)}">{safe(cell.text)}</th></tr>'
-    cells = "".join(_cell(blocks.as_cell(cell), column) for cell, column in zip(row.cells, columns, strict=True))
+    cells = "".join(table_cell(blocks.as_cell(cell), column) for cell, column in zip(row.cells, columns, strict=True))
     return f"<tr{_class(row.tone)}>{cells}</tr>"
 
 
-def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
+def table_cell(cell: blocks.Cell, column: blocks.Column, address: str = "") -> str:
+    """Return a cell of a table; its text links to `address`."""
     shade = style = ""
     if cell.shade is not None:
         red, strength = cell.shade > 0, min(abs(cell.shade), 1.0)
@@ -139,7 +141,8 @@ def _cell(cell: blocks.Cell, column: blocks.Column) -> str:
         bar = f'<span class="space"><span class="bar" style="width: {width:.2f}em"></span></span>'
     prose = column.rank and len(cell.text) > _PROSE
     names = _class("right" if column.align == "right" else "prose" if prose else "", _rank(column), cell.tone, shade)
-    return f"<td{names}{style}>{safe(cell.text)}{bar}</td>"
+    text = f'<a href="{escape(address)}">{safe(cell.text)}</a>' if address else safe(cell.text)
+    return f"<td{names}{style}>{text}{bar}</td>"
 
 
 def _plot(plot: blocks.Plot) -> str:

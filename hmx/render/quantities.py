@@ -64,8 +64,8 @@ def short(value: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return the time since something, to the second."""
-    return duration(max(round(seconds), 1))
+    """Return the time since something, to the second; from 100 hours on in days."""
+    return duration(max(round(seconds), 1)).rpartition("(")[2].removesuffix(")")
 
 
 def interval(value: float | None, low: float | None = None, high: float | None = None, sign: bool = False) -> str:

@@ -220,20 +220,27 @@ def _memory(memory: Memory) -> Iterator[tuple[str, str]]:
         yield "", f"{part.label}: {data_size(part.bytes)}, {part.formula}"
 
 
+RUN_COLUMNS: tuple[Shown, ...] = (
+    texts("run", lambda row: quoted(row.name, _LONGEST)),
+    texts("environment", lambda row: quoted(row.env), 3),
+    texts("algorithm", lambda row: quoted(row.algorithm), 6),
+    texts("state", lambda row: Cell(row.state, tone=_TONES.get(row.state, "plain")), 1),
+    right("steps", lambda row: short(row.env_steps) + (f" of {short(row.total_steps)}" if row.total_steps else ""), 2),
+    exact("return", lambda row: row.last_return, "{:+.2f}".format, unknown=""),
+    exact("steps/s", lambda row: row.steps_per_sec, short, 7, ""),
+    exact("remaining", lambda row: row.seconds_left, clock, 8, ""),
+    exact("size", lambda row: row.size, data_size, 5),
+    exact("age", lambda row: row.age, age, 4, ""),
+)
+"""Columns of a list of runs, in the terminal and on the board; a narrow terminal drops those of the highest rank."""
+
+
 def run_list(found: ListResult, filtered: bool = False) -> Document:
     """Show a row per run; `filtered` says that only some runs of the folder were asked for."""
     if not found.runs:
         why = "no run matches" if filtered else "hmx train --preset gumbel creates one"
         return Document("", (Paragraph(f"no runs in {found.root}: {why}"),))
-    columns = [
-        texts("run", lambda row: quoted(row.name, _LONGEST)),
-        texts("state", lambda row: Cell(row.state, tone=_TONES.get(row.state, "plain")), 1),
-        exact("steps", lambda row: row.env_steps, short, 2),
-        exact("return", lambda row: row.last_return, "{:+.2f}".format, unknown=""),
-        exact("size", lambda row: row.size, data_size, 3),
-        exact("age", lambda row: row.age, age, 4, ""),
-    ]
-    return Document("", (table_of(found.runs, columns),))
+    return Document("", (table_of(found.runs, RUN_COLUMNS),))
 
 
 def record_head(names: Sequence[str]) -> str:

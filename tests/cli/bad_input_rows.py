@@ -337,7 +337,7 @@ RUNS = rows(
     (["lst"], USAGE, ["no such command: lst", "did you mean hmx runs list?"]),
     (["list", "x"], USAGE, ["unexpected extra argument"]),
     (["list", "--jsno"], USAGE, ["no such option: --jsno", "did you mean --json?"]),
-    (["list", "--sort", "speed"], USAGE, ["--sort speed", "name, state, steps"]),
+    (["list", "--sort", "speed"], USAGE, ["--sort speed", "name, environment, algorithm, state, steps"]),
     (["show", "nosuch"], ARTEFACT, ["there is no run nosuch"]),
     (["tail", "{run}", "--lines", "-1"], USAGE, ["--lines"]),
     (["rename", "{run}", "../x"], USAGE, ["cannot be the name of a run", "hmx runs rename", " x"]),

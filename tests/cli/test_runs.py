@@ -21,7 +21,7 @@ from hmx.records import artefact
 from hmx.records import meta as metas
 from hmx.records.verify import RunReplay, Stretch
 from hmx.render.terminal import print_document
-from hmx.reports.summaries import synchronisation
+from hmx.reports.summaries import RUN_COLUMNS, synchronisation
 
 DATA = Path(__file__).parents[1] / "data"
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -64,12 +64,31 @@ def test_list_shows_every_run(hmx: Any, run: Path) -> None:
     result = hmx("runs", "list")
     assert (result.exit_code, result.stderr) == (0, "")
     head, row = (line.split() for line in result.stdout.splitlines() if line.strip() and "─" not in line)
-    assert head == ["run", "state", "steps", "return", "size", "age"]
-    assert row[:3] == ["corridor", "interrupted", "64"]
+    assert head == [column.name for column, _ in RUN_COLUMNS]
+    assert row[:5] == ["corridor", "corridor", "ppo", "interrupted", "64"]
     missing = hmx("runs", "list", "--root", "elsewhere")
     assert missing.exit_code == ExitCode.ARTEFACT and "there is no folder elsewhere" in missing.stderr
     data = json.loads(hmx("runs", "list", "--json").stdout)
     assert [(row["name"], row["state"], row["update"]) for row in data["runs"]] == [("corridor", "interrupted", 4)]
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (160, ""),
+        (80, "algorithm steps/s remaining size"),
+        (48, "environment algorithm steps/s remaining size age"),
+        (32, "environment algorithm state steps steps/s remaining size age"),
+    ],
+)
+def test_a_narrow_list_leaves_out_columns_by_rank(
+    hmx: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int, left_out: str
+) -> None:
+    make_run(tmp_path / "runs" / "hackmatrix-ppo-s0-001", flat(0.5), changes={"env.id": "hackmatrix"})
+    monkeypatch.setenv("COLUMNS", str(width))
+    head, *lines = hmx("runs", "list").stdout.splitlines()
+    assert head.split() == [column.name for column, _ in RUN_COLUMNS if column.name not in left_out.split()]
+    assert max(map(len, (head, *lines))) <= width
 
 
 def test_verify_passes_an_intact_run_and_fails_a_damaged_one(hmx: Any, run: Path) -> None:

@@ -15,11 +15,16 @@ from typing import Any
 
 import pytest
 from made_runs import flat, make_run
+from typer.testing import CliRunner
 
-from hmx.jobs.runs import live_runs
+from hmx.cli.app import app
+from hmx.jobs.requests import ListRequest
+from hmx.jobs.runs import list_runs
+from hmx.records.curves import small_curve
 from hmx.records.jsonl import MetricsWriter
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
+from hmx.reports.summaries import RUN_COLUMNS
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
@@ -47,9 +52,10 @@ def client(root: Path) -> Any:
 
 def test_list_shows_state_speed_curve_and_time_left(client: Any, root: Path) -> None:
     with RunLock(RunPaths(root, "alive")):
-        (alive,) = (run for run in live_runs(root) if run.row.name == "alive")
+        (alive,) = list_runs(root, ListRequest(match="alive")).runs
         page = client.get("/").text
-    assert alive.seconds_left == (4096 - 8 * 256) / 1024 and alive.curve[0] == 0.0 and alive.curve[-1] == 0.7
+    curve = small_curve(RunPaths(root, "alive").metrics)
+    assert alive.seconds_left == (4096 - 8 * 256) / 1024 and curve[0] == 0.0 and curve[-1] == 0.7
     row = next(line for line in page.splitlines() if 'href="/runs?run=alive"' in line)
     assert "running" in row and "2.05k of 4.10k" in row and "▁" in row and "1.02k" in row and "0:02" in row
     assert "<main data-live>" in page
@@ -75,10 +81,10 @@ def test_list_has_environment_and_algorithm_and_is_filtered_and_sorted(client: A
 
 
 def test_age_of_an_ended_run_is_that_of_its_end(root: Path) -> None:
-    old = {run.row.name: run.row.age or 0.0 for run in live_runs(root)}
+    old = {run.name: run.age or 0.0 for run in list_runs(root).runs}
     (root / "one" / "reports").mkdir(exist_ok=True)
     (root / "one" / "reports" / "report.html").write_text("new")
-    now = {run.row.name: run.row.age or 0.0 for run in live_runs(root)}
+    now = {run.name: run.age or 0.0 for run in list_runs(root).runs}
     assert now["one"] >= old["one"] > 3600
 
 
@@ -144,7 +150,8 @@ def test_two_hundred_runs_take_less_than_a_second_of_cpu_time(tmp_path: Path) ->
     for number in range(1, 200):
         shutil.copytree(one, tmp_path / f"{number:03d}")
     begun = time.process_time()
-    assert len(live_runs(tmp_path)) == 200
+    runs = list_runs(tmp_path).runs
+    assert len([small_curve(RunPaths(tmp_path, run.name).metrics) for run in runs]) == 200
     assert time.process_time() - begun < 1.0
 
 
@@ -177,7 +184,29 @@ def test_a_run_without_a_training_return_shows_its_evaluations(client: Any, root
         for update, value in [(1, -3.5), (2, None), (3, 2.0)]:
             measured = {} if value is None else {"eval/return": value, "eval/random_return": -4.0}
             writer.write({"update": update, "env_steps": update * 256, "seed": 0, **measured})
-    (young,) = (run for run in live_runs(root) if run.row.name == "young")
-    assert young.curve == (-4.0, -3.5, 2.0)
+    (young,) = list_runs(root, ListRequest(match="young")).runs
+    assert small_curve(run / "metrics.jsonl") == (-4.0, -3.5, 2.0) and young.last_return == 2.0
     row = next(line for line in client.get("/").text.splitlines() if 'href="/runs?run=young"' in line)
     assert '<td class="right">+2.00</td>' in row and "▁▁█" in row
+
+
+@pytest.mark.parametrize("sort", [column.name for column, _ in RUN_COLUMNS])
+def test_the_board_and_the_terminal_show_the_same_columns_values_and_order(
+    client: Any, root: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    make_run(root / "young", {}, changes={"algo.name": "dqn"})
+    monkeypatch.setenv("COLUMNS", "200")
+    shutil.rmtree(root / EVIL)
+    with RunLock(RunPaths(root, "alive")):
+        page = client.get(f"/?sort={sort}").text
+        words = ["runs", "list", "--root", str(root), "--sort", "name" if sort == "run" else sort, "--md", "-"]
+        head, _, *lines = CliRunner().invoke(app, words).stdout.splitlines()
+    heads = [re.sub("<.*?>", "", text) for text in re.findall("<th.*?>(.*?)</th>", page)]
+    assert heads == ["", *(text.strip() for text in head.split("|")[1:-1]), "return over training"]
+    boxed = [re.findall("<td.*?>(.*?)</td>", line) for line in page.splitlines() if 'type="checkbox"' in line]
+    shown = [[re.sub("<.*?>", "", text) for text in cells[1:-1]] for cells in boxed]
+    ages = re.compile(r"^\d+(\.\d+)? (s|min|h)$")  # a second may pass
+    assert [[ages.sub("age", text) for text in cells] for cells in shown] == [
+        [ages.sub("age", text.strip().strip("*")) for text in line.split("|")[1:-1]] for line in lines
+    ]
+    assert len(shown) == 3 and "2.05k of 4.10k" in {text for cells in shown for text in cells}

@@ -117,13 +117,27 @@ def test_damaged_runs_do_not_stop_the_list(file: str, way: str, tmp_path: Path) 
     assert found["a"].state == ("unknown" if file == "meta.json" else "crashed")
 
 
+def test_list_is_sorted_by_each_order_and_missing_values_come_last(tmp_path: Path) -> None:
+    for name, env, speed in (("a", "lake", 1.0), ("b", "corridor", 3.0), ("c", "maze", None)):
+        paths = make(tmp_path, name, updates=0)
+        paths.config.write_text(f'schema = 1\n\n[env]\nid = "{env}"\n')
+        with MetricsWriter(paths.metrics) as writer:
+            writer.write({"update": 1, "env_steps": 8, "seed": 0, **({"train/steps_per_sec": speed} if speed else {})})
+
+    def listed(sort: Any, reverse: bool = False) -> str:
+        return "".join(row.name for row in runs.list_runs(tmp_path, ListRequest(sort=sort, reverse=reverse)).runs)
+
+    assert [listed("environment"), listed("steps/s"), listed("steps/s", True)] == ["bac", "bac", "abc"]
+    assert listed("environment", True) == "cab" and listed("remaining") == "abc"
+
+
 def test_list_is_written_as_json(tmp_path: Path) -> None:
     make(tmp_path, "a")
     data = json.loads(json.dumps(runs.list_runs(tmp_path).to_json()))
     assert set(data) == {"schema", "root", "runs"}
     assert set(data["runs"][0]) == {
-        "name", "path", "state", "update", "env_steps", "last_return", "steps_per_sec", "size", "created",
-        "age",
+        "name", "path", "env", "algorithm", "state", "update", "env_steps", "total_steps", "last_return",
+        "steps_per_sec", "seconds_left", "size", "created", "age",
     }  # fmt: skip
 
 

@@ -94,6 +94,11 @@ def test_duration_chooses_a_unit(seconds, text):
     assert q.duration(seconds) == text
 
 
+@pytest.mark.parametrize(("seconds", "text"), [(0.2, "1 s"), (90, "1.5 min"), (864_000, "10.0 days")])
+def test_age_is_short(seconds, text):
+    assert q.age(seconds) == text
+
+
 @pytest.mark.parametrize(
     ("size", "step", "text"),
     [
