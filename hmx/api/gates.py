@@ -44,7 +44,7 @@ def new_gate(
     if unknown := flags.keys() - fields_of(GateRequest):
         raise HmxError(f"unknown option {min(unknown)[2:]}", "docs/gate.md lists the options of a gate")
     loaded = None if command else resolve(settings or {}, preset)
-    place = records.gate_place(name)
+    place = records.PLACES.place(name)
     return report.gate_status(campaign.new_gate(place, read_request(GateRequest, flags), loaded, command))
 
 
@@ -77,8 +77,7 @@ def gate(
 
     def tell(pair: SeedPair, e_value: float, needed: float) -> None:
         stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-        both = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
-        stream.write(f"{both}; e-value {e_value:.3g} of {needed:.3g}\n")
+        stream.write(f"{report.pair_line(pair, e_value, needed)}\n")
 
     flags = {key: user_code.adopt(value) if callable(value) else value for key, value in changes.items()}
     change = campaign.Change((), flags, Path(source) if source else None, command, abandon)

@@ -64,9 +64,9 @@ def study_names(incomplete: str) -> list[str]:
 
 def gate_names(incomplete: str) -> list[str]:
     """Offer the names of the gates below `gates/`."""
-    from hmx.gates.records import list_gates
+    from hmx.gates.records import PLACES
 
-    return offer(list_gates())(incomplete)
+    return offer(PLACES.names())(incomplete)
 
 
 def spaces(incomplete: str) -> list[Choice]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -78,14 +77,14 @@ def new(
     """
     from hmx.gates import report as reports
     from hmx.gates.campaign import new_gate
-    from hmx.gates.records import gate_place
+    from hmx.gates.records import PLACES
     from hmx.registry.load import load
 
     loaded = None
     if not command:
         sets, file = baseline.sets or (), baseline.config
         loaded = load(preset=baseline.preset, file=file, sets=sets, flags=typed, new_run=True)
-    made = new_gate(gate_place(gate), request, loaded, command or ())
+    made = new_gate(PLACES.place(gate), request, loaded, command or ())
     found = reports.gate_status(made)
     write_outputs(found.to_json(), reports.status(found), outputs)
 
@@ -121,20 +120,15 @@ def try_(
     from hmx.gates.campaign import Change, try_change
     from hmx.gates.records import find_gate
     from hmx.gates.report import attempt_facts, gate_status, verdict
-    from hmx.gates.worker import Stopped
     from hmx.records.plain import plain_object
 
     change = Change(sets or (), typed, options.source, command or (), options.abandon)
     console = Console(stderr=True, highlight=False)
     shown = console.is_terminal and not options.quiet
-    try:
-        now, attempt = try_change(
-            find_gate(gate), change, tell=partial(_tell, options.quiet),
-            sinks=lambda: [ConsoleSink(console)] if shown else [], command_line=["hmx", *sys.argv[1:]],
-        )  # fmt: skip
-    except Stopped as stop:
-        say("stopped", f"continue with: hmx gate try {shlex.quote(gate)}")
-        raise typer.Exit(128 + stop.signum) from None
+    now, attempt = try_change(
+        find_gate(gate), change, tell=partial(_tell, options.quiet),
+        sinks=lambda: [ConsoleSink(console)] if shown else [], command_line=["hmx", *sys.argv[1:]],
+    )  # fmt: skip
     found, status = attempt_facts(now, attempt), gate_status(now)
     body = {"schema": status.schema_number, **plain_object(found), "next": plain_object(status.next)}
     write_outputs(body, verdict(found, status.next), outputs)
@@ -144,9 +138,10 @@ def try_(
 
 def _tell(quiet: bool, pair: SeedPair, e_value: float, needed: float) -> None:
     """Say what a pair was, and the evidence after it."""
+    from hmx.gates.report import pair_line
+
     if not quiet:
-        values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
-        say("pair", f"{values}; e-value {e_value:.3g} of {needed:.3g}")
+        say("pair", pair_line(pair, e_value, needed))
 
 
 @app.command(cls=Command)

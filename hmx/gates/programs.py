@@ -14,16 +14,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import hmx.errors
 from hmx.config import codec
 from hmx.config.coerce import show
 from hmx.config.files import read_plain, sha256_of, words
-from hmx.config.references import FUNCTION, is_reference, parse
+from hmx.config.references import is_reference, parse
 from hmx.errors import ExitCode, HmxError
-from hmx.gates.records import ATTEMPT, CODE, CONFIG, RESULT, SOURCE, Attempt, GateProgram
-from hmx.records import meta
+from hmx.gates.records import ATTEMPT, CODE, CONFIG, SOURCE, Attempt, GateProgram
+from hmx.records import atomic, meta
 from hmx.records.atomic import writing
 from hmx.registry.load import Loaded, bind, load
 from hmx.registry.user_code import (
@@ -39,14 +39,23 @@ from hmx.registry.user_code import (
 from hmx.reports.compare.notices import is_of_task
 from hmx.reports.compare.request import EVALUATION
 from hmx.runs.programs import OF_THE_HOST
+from hmx.study.records import write_once
 
 _HERE = Path(hmx.errors.__file__).parents[1]  # the folder of this hmx
-_NO_PART = {*OF_THE_HOST, *HASHES.values()} - {"run.init_from"}  # keys that change no result
+NO_PART = {*OF_THE_HOST, *HASHES.values()} - {"run.init_from"}  # keys that change no result
 _NAMES = re.compile(r"@[\w.$-]+")  # of the functions in a lowered program
 _OPAQUE = "callback"  # part of the name of a call whose program is not in the text
-Files = Mapping[str, bytes]
+Files = Mapping[str, bytes]  # by relative path
 Values = Mapping[str, Any]  # of a configuration, by dotted key
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
+
+
+class Made(NamedTuple):
+    """A program, and what its attempt keeps of it."""
+
+    program: GateProgram
+    files: Mapping[str, Files] = MappingProxyType({})  # to copy, by folder
+    config: str = ""  # empty for a command
 
 
 def load_changed(attempt: Attempt, sets: Sequence[str] = (), flags: Mapping[str, object] = NO_CHANGES) -> Loaded:
@@ -67,62 +76,55 @@ def copied(attempt: Attempt) -> dict[str, str]:
     return {key: f"{folder / name}:{parse(values[key]).function}" for key, name in attempt.program.code.items()}
 
 
-def trust(attempt: Attempt) -> None:
-    """Trust an attempt that the user has made, the copies of its code, and of the modules that this imports."""
-    allow_file(attempt.folder.resolve() / ATTEMPT)
-    for key, text in copied(attempt).items() if not attempt.program.command else ():
-        allow(text, key)
-        open_module(text, key, "")
-
-
 def check_trusted(attempt: Attempt) -> None:
     """Refuse (exit code 2) to run what another user's attempt names: its command, its code, its copy of hmx."""
     if attempt.program.command or attempt.program.source:
         place = attempt.folder.resolve() / ATTEMPT
         check_allowed(place, sha256_of(place))
     if not attempt.program.command:
-        check_code_of(load_changed(attempt).values)
+        _check_code(load_changed(attempt).values)
 
 
-def check_code_of(values: Values) -> None:
-    """Refuse (exit code 2) a configuration that names code which the user does not trust; nothing is imported."""
-    for key in HASHES:
-        if reference := reference_of(values[key], key):
-            check_code(reference, key, "")
+def _check_code(values: Values) -> dict[str, str]:
+    """Refuse (exit code 2) code that the user does not trust; return the references to it, by key."""
+    found = {key: reference_of(values[key], key) for key in HASHES}
+    for key, text in found.items():
+        if text:
+            check_code(text, key, "")  # imports nothing
+    return {key: text for key, text in found.items() if text}
 
 
-def of_config(loaded: Loaded, source: Path | None) -> tuple[GateProgram, dict[str, Files]]:
-    """Return the program of a configuration, and the files to copy, by folder.
+def of_config(loaded: Loaded, source: Path | None = None) -> Made:
+    """Return the program of a configuration.
 
     Args:
         loaded: the configuration.
         source: a checkout of hmx that trains it; None for this hmx.
 
     Raises:
-        HmxError: a file cannot be read, or `source` is not a checkout (exit code 2).
+        HmxError: a file cannot be read, two have the same name, or `source` is not a checkout (exit code 2).
     """
     values = bind(loaded).values
-    check_code_of(values)
-    references = {key: values[key] for key in HASHES if is_reference(str(values[key]))}
-    code, files, named = dict[str, str](), dict[str, bytes](), dict[str, str]()
-    for key, text in references.items():
-        place = code_file(text, key)
-        beside = _beside(text, key, place)
-        if parse(text).target.endswith(".py"):
+    code, copies, named, functions = dict[str, str](), dict[str, bytes](), dict[str, str](), dict[str, str]()
+    for key, text in _check_code(values).items():
+        place, (target, function) = code_file(text, key), parse(text)
+        beside = _beside(text, key, place) if is_reference(text) else {place.name: read_plain(place)}
+        if target.endswith(".py"):
+            if other := [name for name in beside if copies.get(name, beside[name]) != beside[name]]:
+                raise HmxError(f"two files of code have the name {other[0]}", "rename one of them")
             code[key] = place.name
-            files |= beside
+            copies |= beside
         else:
-            named |= {str(path): hashlib.sha256(data).hexdigest() for path, data in _by_path(place, beside).items()}
-    other = {key: text for key in HASHES if key not in references and (text := reference_of(values[key], key))}
-    named |= {str(code_file(text, key)): values[HASHES[key]] for key, text in other.items()}
-    kept = {key: value for key, value in values.items() if key not in _NO_PART}
-    kept |= {key: parse(text).function or FUNCTION for key, text in references.items()}
-    tree = _tree(source) if source else {}
-    shown = sorted((key, show(value)) for key, value in kept.items())
+            named |= {str(place.parent / name): digest for name, digest in _hashes(beside).items()}
+        functions |= {key: function} if is_reference(text) else {}
+    kept = {key: show(value) for key, value in values.items() if key not in NO_PART}
+    options, tree = codec.sha256(sorted({**kept, **functions}.items())), _tree(source) if source else {}
     made_by = codec.sha256(_hashes(tree)) if source else _this_hmx()
-    digest = codec.sha256([shown, _hashes(files), named, made_by])
-    program = GateProgram(text="", digest=digest, files=named, code=code, source=made_by if source else "")
-    return program, {CODE: files, SOURCE: tree}
+    digest = codec.sha256([options, _hashes(copies), named, made_by])
+    program = GateProgram(
+        text="", digest=digest, options=options, files=named, code=code, source=made_by if source else ""
+    )
+    return Made(program, {CODE: copies, SOURCE: tree}, codec.to_toml(loaded.config))
 
 
 @functools.cache
@@ -146,15 +148,12 @@ def _beside(text: str, key: str, place: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): read_plain(file) for file in sorted(found)}
 
 
-def _by_path(place: Path, beside: Files) -> dict[Path, bytes]:
-    return {place.parent / name: data for name, data in beside.items()}
-
-
 def _tree(checkout: Path) -> dict[str, bytes]:
     """Return the files of a checkout of hmx by relative path."""
     root = checkout if (checkout / "hmx" / "__init__.py").is_file() else checkout / "src"
     if not (root / "hmx" / "__init__.py").is_file():
-        raise HmxError(f"{checkout} is not a checkout of hmx: it has no hmx/__init__.py", "--source FOLDER")
+        message = f"{checkout} is not a checkout of hmx: it has no file hmx/__init__.py"
+        raise HmxError(message, "give the folder of a clone: --source FOLDER")
     paths = (path for path in sorted((root / "hmx").rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     try:
         return {str(path.relative_to(root)): path.read_bytes() for path in paths}
@@ -166,7 +165,7 @@ def _hashes(files: Files) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
-def of_command(command: Sequence[str]) -> GateProgram:
+def of_command(command: Sequence[str]) -> Made:
     """Return the program of another trainer: its words, and the content of each file that they name.
 
     Raises:
@@ -181,7 +180,7 @@ def of_command(command: Sequence[str]) -> GateProgram:
         raise HmxError(f"there is no command {command[0]}", "give the path of a program")
     files = {word: sha256_of(Path(word).resolve()) for word in command if Path(word).is_file()}
     digest = codec.sha256([list(command), files])
-    return GateProgram(text=text, digest=digest, command=tuple(command), place=os.getcwd(), files=files)
+    return Made(GateProgram(text=text, digest=digest, command=tuple(command), place=os.getcwd(), files=files))
 
 
 def check_task(before: Values, after: Values, metric: str) -> None:
@@ -189,8 +188,7 @@ def check_task(before: Values, after: Values, metric: str) -> None:
     fixed = ["run.seed", "run.num_seeds", "run.total_steps"] + ["run.eval_episodes"] * (metric == EVALUATION)
     changed = [key for key in after if after[key] != before.get(key)]
     other = [key for key in changed if key in fixed or is_of_task(key, after["env.id"])]
-    env = before["env.id"], after["env.id"]
-    if env[0] != env[1] and not (is_reference(env[0]) and is_reference(env[1])):
+    if "env.id" in changed and not (is_reference(before["env.id"]) and is_reference(after["env.id"])):
         other.append("env.id")
     if other:
         listed = ", ".join(f"{key}={show(after[key])} instead of {show(before.get(key))}" for key in other)
@@ -198,40 +196,33 @@ def check_task(before: Values, after: Values, metric: str) -> None:
         raise HmxError(message, "leave it out, or make another gate with it: hmx gate new")
 
 
-def changes(before: Values, after: Values) -> dict[str, str]:
-    """Return the values of a candidate that are not the baseline's, by key, as text."""
-    other = [key for key in after if key not in _NO_PART and after[key] != before.get(key)]
-    return {key: show(after[key]) for key in other}
-
-
-def changed_options(before: Values, after: Values) -> dict[str, str]:
-    """Return `changes` apart from the places of code."""
-    found = changes(before, after)
-    both = {key: before[key] for key in HASHES.keys() & found.keys()}
-    moved = {key for key, text in both.items() if is_reference(text) and is_reference(found[key])
-             and parse(text).function == parse(found[key]).function}  # fmt: skip
-    return {key: text for key, text in found.items() if key not in moved}
-
-
-def write_files(folder: Path, files: Mapping[str, Files]) -> None:
-    """Write copies of code; a command that was killed in between writes them again."""
+def write_attempt(attempt: Attempt, made: Made) -> None:
+    """Write an attempt, its own file last, and trust what it names; a command that was killed writes it again."""
+    folder = attempt.folder
     with writing("the attempt", folder, ExitCode.ARTEFACT):
-        for name, contents in files.items():
+        for name, contents in made.files.items():
             shutil.rmtree(folder / name, ignore_errors=True)
             for relative, data in contents.items():
                 path = folder / name / relative
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
+        if made.config:
+            folder.mkdir(parents=True, exist_ok=True)
+            atomic.write_text(folder / CONFIG, made.config)
+    write_once(folder / ATTEMPT, attempt)
+    allow_file(folder.resolve() / ATTEMPT)
+    for key, text in copied(attempt).items() if made.config else ():
+        allow(text, key)
+        open_module(text, key, "")  # also allows the modules that it imports
 
 
 def check_files(attempt: Attempt) -> None:
     """Refuse to train a program that is not trusted (exit code 2), or not what it was when it was tried (3)."""
     check_trusted(attempt)
-    program = attempt.program
-    if program.source and codec.sha256(_hashes(_tree(attempt.folder / SOURCE))) != program.source:
-        message = f"{attempt.folder / SOURCE} is not what it was when attempt {attempt.number} was tried"
-        raise HmxError(message, "restore it from a copy", ExitCode.ARTEFACT)
-    changed = [file for file, digest in program.files.items() if _sha256(Path(program.place, file)) != digest]
+    program, place, changed = attempt.program, attempt.folder / SOURCE, list[object]()
+    if program.source and codec.sha256(_hashes(_tree(place))) != program.source:
+        changed.append(place)
+    changed += [file for file, digest in program.files.items() if _sha256(Path(program.place, file)) != digest]
     if changed:
         message = f"{changed[0]} is not what it was when attempt {attempt.number} was tried"
         raise HmxError(message, "restore it; keep each version in a file of its own", ExitCode.ARTEFACT)
@@ -271,9 +262,3 @@ def _renamed(program: str) -> str:
     """Return a program whose functions are numbered in the order in which they appear."""
     numbers: dict[str, str] = {}
     return _NAMES.sub(lambda match: numbers.setdefault(match[0], f"@{len(numbers)}"), program)
-
-
-def command_of(attempt: Attempt, seed: int, folder: Path) -> list[str]:
-    """Return the command of another trainer for a seed."""
-    file = str((folder / RESULT).resolve())
-    return [word.replace("{seed}", str(seed)).replace("{file}", file) for word in attempt.program.command]

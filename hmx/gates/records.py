@@ -6,24 +6,29 @@ whole, and never changed. Attempt 0 is the first baseline. Each run is an ordina
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from hmx.config.files import names_in, words
-from hmx.config.names import clean_run_name, is_run_name
-from hmx.config.option import opt
-from hmx.errors import ExitCode, HmxError, nearest
+from hmx.config.coerce import BadValue, check_range
+from hmx.config.fields import fields_of
+from hmx.config.option import MAX_SEED, opt
+from hmx.errors import ExitCode, HmxError
+from hmx.records.lock import RunInUse, RunLock
 from hmx.records.paths import RunPaths
 from hmx.stats.evidence import stakes
+from hmx.study.folder import names_of, numbered
+from hmx.study.places import Places
 from hmx.study.records import Objective, read_record, write_once
 
 DEFAULT_METRIC = "return"  # stands for the mean episode return
-GATES = "gates"  # folder of the gates, for names
 SETTINGS, ATTEMPTS, ATTEMPT, VERDICT, ADOPTED = "gate.json", "attempts", "attempt.json", "verdict.json", "adopted.json"
+PLACES = Places("gate", "gates", re.compile(re.escape(SETTINGS)))
 CONFIG, CODE, SOURCE, RUNS = "config.toml", "code", "source", "runs"  # in the folder of an attempt
 RESULT, SCORE = "result", "score.json"  # of a seed: what a command writes, and its metric
 
@@ -48,7 +53,9 @@ class GateSettings:
     error: float = opt(
         0.05, "probability that all attempts together keep a change that does not help, at most", gt=0, le=0.5
     )
-    attempts: int = opt(10, "attempts in which half of the error budget is used; more of them are possible", ge=1)
+    attempts: int = opt(
+        10, "attempts in which half of the error budget is used; more of them are possible", ge=1, le=1_000_000
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,6 +64,7 @@ class GateProgram:
 
     text: str  # how it differs from the baseline, for readers
     digest: str  # SHA-256 of all that its results depend on
+    options: str = ""  # SHA-256 of its options alone
     command: tuple[str, ...] = ()  # of another trainer, with {seed} and {file}; empty for hmx
     place: str = ""  # current folder of the command
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # that are not copied, with their SHA-256
@@ -121,7 +129,7 @@ class Ledger:
     @property
     def argument(self) -> str:
         """Its name on a command line, quoted for the shell."""
-        return shlex.quote(self.folder.name if self.folder.parent == Path(GATES) else str(self.folder))
+        return shlex.quote(self.folder.name if self.folder == PLACES.place(self.folder.name) else str(self.folder))
 
     @property
     def baseline(self) -> Attempt:
@@ -134,86 +142,95 @@ class Ledger:
         return next((one for one in self.attempts[1:] if one.verdict is None), None)
 
     @functools.cached_property
-    def levels(self) -> list[float]:
-        """The level of each attempt that compared a pair, in order, and of the next one."""
-        outcomes = [None if v.outcome == "keep" else v.e_value for v in self._staked]
+    def budget(self) -> tuple[list[float], float]:
+        """The level of each attempt that compared a pair and of the next one, and the error budget that is left."""
+        staked = (one.verdict for one in self.attempts if one.verdict and one.verdict.pairs)
+        outcomes = [None if verdict.outcome == "keep" else verdict.e_value for verdict in staked]
         return stakes(self.settings.error, self.settings.attempts, outcomes)
 
-    @property
-    def left(self) -> float:
-        """The part of the error budget that is left."""
-        return self.levels[-1] * (self.settings.attempts + 1 + sum(v.outcome != "keep" for v in self._staked))
+    def before(self, attempt: Attempt) -> Ledger:
+        """Return the gate as it was when an attempt began, apart from adoptions."""
+        return dataclasses.replace(self, attempts=self.attempts[: attempt.number])
 
     @property
-    def _staked(self) -> Sequence[GateVerdict]:
-        return [one.verdict for one in self.attempts if one.verdict and one.verdict.pairs]
-
-    def next_seed(self, first: int) -> int:
-        """Return the first seed after those that any decision has seen; `first` without any."""
-        seen = [pair.seed + 1 for one in self.attempts if one.verdict for pair in one.verdict.pairs]
-        return max([first, *seen])
+    def next_seed(self) -> int:
+        """The first seed after those that any decision has seen."""
+        pairs = (pair for one in self.attempts if one.verdict for pair in one.verdict.pairs)
+        return max((pair.seed + 1 for pair in pairs), default=self.attempts[0].first_seed)
 
 
-def gate_place(text: str | Path) -> Path:
-    """Return the folder of a gate: a bare name is below `gates/`."""
-    path = Path(text)
-    return path if path.parent != Path() else Path(GATES) / path
-
-
-def list_gates(root: str | Path = GATES) -> list[str]:
-    """Return the sorted names of the gates in a folder."""
-    place = Path(root)
-    return sorted(one.name for one in place.iterdir() if (one / SETTINGS).is_file()) if place.is_dir() else []
-
-
-def check_new(folder: Path) -> None:
-    """Refuse (exit code 2) the name of a gate that is invalid or taken."""
-    if not is_run_name(folder.name):
-        hint = f"hmx gate new {shlex.quote(clean_run_name(folder.name))}"
-        raise HmxError(f"{folder.name!r} cannot be the name of a gate", hint)
-    if (folder / SETTINGS).exists():
-        place = shlex.quote(str(folder))
-        raise HmxError(f"there is a gate {folder}", f"use another name, or see what it has: hmx gate status {place}")
-
-
-def find_gate(text: str | Path, root: str | Path = GATES) -> Ledger:
-    """Read a gate by its name in `root` or by its path.
-
-    Raises:
-        HmxError: there is none, or a file of it is damaged (exit code 3).
-    """
-    for folder in (Path(root) / text, Path(text)):
-        if (folder / SETTINGS).is_file():
-            return read_gate(folder)
-    near = nearest(str(text), list_gates(root))
-    raise HmxError(f"there is no gate {text}", f"did you mean {near}?" if near else "hmx gate new makes one",
-                   ExitCode.ARTEFACT)  # fmt: skip
+def find_gate(text: str | Path) -> Ledger:
+    """Read a gate by its name below `gates/` or by its path; errors as of `read_gate`."""
+    return read_gate(PLACES.find(text))
 
 
 def read_gate(folder: Path) -> Ledger:
-    """Read a gate by its folder; errors as of `find_gate`."""
-    try:
-        names = sorted(name for name in names_in(folder / ATTEMPTS) if name.isdecimal())
-    except OSError as problem:
-        hint = "restore the folder; a link inside a gate is not followed"
-        raise HmxError(f"cannot read {folder / ATTEMPTS}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
-    attempts = [_read_attempt(folder / ATTEMPTS / name) for name in names]
-    known = tuple(one for one in attempts if one is not None)
-    if [one.number for one in known] != list(range(len(known))) or not known:
-        missing = f"{folder / ATTEMPTS} lacks an attempt: it has {[one.number for one in known]}"
-        raise HmxError(missing, "restore it from a copy; every attempt counts", ExitCode.ARTEFACT)
-    return Ledger(folder=folder, settings=read_record(GateSettings, folder / SETTINGS), attempts=known)
+    """Read a gate by its folder.
+
+    Raises:
+        HmxError: there is none, a file of it is damaged, or its files do not fit together (exit code 3).
+    """
+    settings = read_record(GateSettings, folder / SETTINGS)
+    places = [attempt_folder(folder, 0), *(place for _, place in numbered(folder / ATTEMPTS))]
+    attempts = tuple(filter(None, map(_read_attempt, places)))
+    found = Ledger(folder=folder, settings=settings, attempts=attempts)
+    for file, why in _unfit(found):
+        hint = "restore it from a copy: each attempt counts, and none may be left out"
+        raise HmxError(f"{file} is damaged: {why}", hint, ExitCode.ARTEFACT)
+    return found
 
 
 def _read_attempt(folder: Path) -> Attempt | None:
     """Read an attempt; None for a folder in which it has not begun."""
-    names = set(names_in(folder))
+    names = names_of(folder)
     if ATTEMPT not in names:
         return None
     attempt = read_record(Attempt, folder / ATTEMPT)
     verdict = read_record(GateVerdict, folder / VERDICT) if VERDICT in names else None
     adopted = read_record(Adoption, folder / ADOPTED).order if ADOPTED in names else 0
     return dataclasses.replace(attempt, folder=folder, verdict=verdict, adopted=adopted)
+
+
+def _unfit(gate: Ledger) -> Iterator[tuple[Path, str]]:
+    """Yield what files of a gate cannot say; after this, decisions and reports need no checks."""
+    settings, objective = gate.settings, gate.settings.objective
+    for field in fields_of(GateSettings).values():
+        try:
+            check_range(field, getattr(settings, field.name))
+        except BadValue as bad:
+            yield gate.folder / SETTINGS, f"{field.name} {bad.message}"
+    if objective != Objective(metric=objective.metric, maximize=objective.maximize):
+        yield gate.folder / SETTINGS, "its objective is none of a gate"
+    if not gate.attempts:
+        yield gate.folder / ATTEMPTS, "it has no baseline"
+    for number, one in enumerate(gate.attempts):
+        file, verdict = one.folder / ATTEMPT, one.verdict
+        if one.number != number or one.folder != attempt_folder(gate.folder, number):
+            yield file, f"it is attempt {one.number!s:.20} where attempt {number} is missing"
+        if one.baseline >= max(number, 1) or (one.baseline and not gate.attempts[one.baseline].adopted):
+            yield file, f"attempt {one.baseline!s:.20} is not a baseline"
+        if one.first_seed > MAX_SEED or not 0 <= one.level <= 1 or (number and not one.level):
+            yield file, "no gate has its first seed or its level"
+        if any(Path(name).name != name for name in one.program.code.values()):
+            yield file, "its code is outside its folder"
+        seeds = [pair.seed for pair in verdict.pairs] if verdict else []
+        if len(seeds) > settings.max_seeds or seeds != list(range(one.first_seed, one.first_seed + len(seeds))):
+            yield one.folder / VERDICT, "its seeds are not those of the attempt"
+        if verdict and min(verdict.e_value, verdict.e_worse) < 0:
+            yield one.folder / VERDICT, "an e-value is not negative"
+        if one.adopted and (verdict is None or verdict.outcome != "keep" or one.adopted > number):
+            yield one.folder / ADOPTED, "it was not kept"
+
+
+@contextlib.contextmanager
+def alone(gate: Ledger) -> Iterator[Ledger]:
+    """Keep other processes from changing a gate inside the block; yields the gate as it is then."""
+    try:
+        with RunLock(RunPaths(gate.folder.parent, gate.folder.name)):
+            yield read_gate(gate.folder)
+    except RunInUse as problem:
+        hint = "wait until it ends: its verdict decides which baseline and which level the next attempt has"
+        raise HmxError(f"another process tries a change: {problem.message}", hint) from None
 
 
 def attempt_folder(gate: Path, number: int) -> Path:
@@ -225,21 +242,23 @@ def adopt(gate: Ledger, number: int) -> Ledger:
     """Make an attempt the baseline of the next ones.
 
     Raises:
-        HmxError: there is no such attempt, its verdict is not keep, or it was compared with an earlier baseline.
+        HmxError: there is no such attempt, its verdict is not keep, it was compared with an earlier baseline, or
+            another process tries a change (exit code 2).
     """
-    attempt = next((one for one in gate.attempts[1:] if one.number == number), None)
-    if attempt is None:
-        raise HmxError(f"there is no attempt {number}", f"hmx gate status {gate.argument} lists them")
-    if attempt.adopted:
-        raise HmxError(f"attempt {number} was adopted before", f"hmx gate status {gate.argument} shows the baseline")
-    if attempt.verdict is None or attempt.verdict.outcome != "keep":
+    with alone(gate) as gate:
+        attempt = next((one for one in gate.attempts[1:] if one.number == number), None)
+        if attempt is None:
+            raise HmxError(f"there is no attempt {number}", f"hmx gate status {gate.argument} lists them")
+        if attempt.adopted:
+            raise HmxError(
+                f"attempt {number} was adopted before", f"hmx gate status {gate.argument} shows the baseline"
+            )
         verdict = attempt.verdict.outcome if attempt.verdict else "not known yet"
-        raise HmxError(f"cannot adopt attempt {number}: its verdict is {verdict}", "only keep can be adopted")
-    if attempt.baseline != gate.baseline.number:
-        message = (
-            f"cannot adopt attempt {number}: it was compared with attempt {attempt.baseline}, and the baseline is "
-        )
-        raise HmxError(f"{message}attempt {gate.baseline.number} now", "try the change again with the new baseline")
-    order = 1 + max(one.adopted for one in gate.attempts)
-    write_once(attempt.folder / ADOPTED, Adoption(order=order))
-    return read_gate(gate.folder)
+        if verdict != "keep":
+            raise HmxError(f"cannot adopt attempt {number}: its verdict is {verdict}", "only keep can be adopted")
+        now = gate.baseline.number
+        if attempt.baseline != now:
+            what = f"it was compared with attempt {attempt.baseline}, and the baseline is attempt {now} now"
+            raise HmxError(f"cannot adopt attempt {number}: {what}", "try the change again with the new baseline")
+        write_once(attempt.folder / ADOPTED, Adoption(order=1 + max(one.adopted for one in gate.attempts)))
+        return read_gate(gate.folder)

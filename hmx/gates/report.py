@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hmx.errors import counted
-from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger
-from hmx.gates.verify import GateVerification
-from hmx.gates.worker import differences
+from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger, SeedPair
+from hmx.gates.verdicts import differences
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.render.blocks import (
     Axis,
@@ -35,6 +35,9 @@ from hmx.stats.evidence import e_value
 from hmx.stats.intervals import median, median_interval
 from hmx.study.state import Advice
 from hmx.study.summaries import checked, next_step, objective_text
+
+if TYPE_CHECKING:  # importing the worker imports JAX
+    from hmx.gates.verify import GateVerification
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -80,7 +83,7 @@ def gate_status(gate: Ledger) -> GateStatus:
     value = float(interquartile_mean([list(fresh.values())])) if fresh else None
     return GateStatus(
         gate=gate.folder, settings=gate.settings, baseline=gate.baseline.number, baseline_value=value,
-        baseline_seeds=len(fresh), budget_left=gate.left, next_level=gate.levels[-1],
+        baseline_seeds=len(fresh), budget_left=gate.budget[1], next_level=gate.budget[0][-1],
         attempts=tuple(attempt_facts(gate, one) for one in gate.attempts[1:]), next=_advice(gate),
     )  # fmt: skip
 
@@ -127,11 +130,8 @@ def report(gate: Ledger, found: GateStatus) -> Document:
         if one.verdict and (gains := differences(gate, one.verdict.pairs)):
             counts = range(1, len(gains) + 1)
             evidence = [e_value(gains[:count]) * one.level for count in counts]
-            series.append(
-                Series(
-                    f"attempt {one.number}: {one.verdict.outcome}", tuple(counts), tuple(evidence), colour=len(series)
-                )
-            )
+            name = f"attempt {one.number}: {one.verdict.outcome}"
+            series.append(Series(name, tuple(counts), tuple(evidence), colour=len(series)))
     most = max((value for one in series for value in one.y if value is not None), default=0.0)
     part = Axis("share of the evidence needed", "log", high=max(1.0, most))
     kept = Reference("y", 1.0, "keep")
@@ -194,6 +194,12 @@ def table(found: GateStatus) -> Table:
 
 def _exact(value: Estimate | float | None) -> float | None:
     return value.value if isinstance(value, Estimate) else value
+
+
+def pair_line(pair: SeedPair, e_value: float, needed: float) -> str:
+    """Say what a pair was, and the evidence after it."""
+    values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
+    return f"{values}; e-value {e_value:.3g} of {needed:.3g}"
 
 
 def verification(found: GateVerification) -> Document:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from hmx.errors import HmxError
-from hmx.gates.records import Attempt, Ledger, SeedPair, read_gate
-from hmx.gates.worker import decide, values, verdict_of
+from hmx.gates.records import Attempt, Ledger, read_gate
+from hmx.gates.verdicts import decide, verdict_of
+from hmx.gates.worker import recorded_pairs, same_states
 from hmx.records.plain import JsonResult, ShortRepr
-from hmx.records.verify import Damage, verify
-from hmx.study.verify import Difference
+from hmx.study.folder import names_of
+from hmx.study.verify import Difference, damages
+
+_SEED = re.compile("[0-9]{4,10}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -26,62 +29,49 @@ class GateVerification(ShortRepr, JsonResult):
 
 
 def verify_gate(gate: Ledger) -> GateVerification:
-    """Compute levels, pairs and verdicts again; differences are the result, not an error."""
-    gate = read_gate(gate.folder)
-    found: list[Difference] = []
-    levels, pairs, runs = iter(gate.levels), 0, 0
+    """Compute levels, seeds, pairs and verdicts again; differences are the result, not an error."""
+    gate, found, runs = read_gate(gate.folder), list[Difference](), 0
     for attempt in gate.attempts:
         where = f"attempt {attempt.number}"
-        for run in sorted(attempt.run(0).root.glob("[0-9]*")) if not attempt.program.command else ():
-            runs += 1
-            found += [(f"{where}, run {run.name}/{one.path}", one.what) for one in _damage(attempt, run)]
-        verdict = attempt.verdict
-        if verdict is None:
-            continue
-        pairs += len(verdict.pairs)
-        if not verdict.pairs:
-            continue
-        if attempt.level != next(levels):
-            found.append((where, "its level is not what the error budget allows"))
-        found += [(where, text) for text in _check_pairs(gate, attempt)]
-    count = len(gate.attempts) - 1
-    return GateVerification(gate=gate.folder, attempts=count, pairs=pairs, runs=runs, differences=tuple(found))
+        for seed in _seeds(attempt):
+            paths = attempt.run(seed)
+            runs += paths.exists()
+            found += damages(paths, f"{where}, run {paths.name}") if paths.exists() else ()
+        if attempt.number:
+            found += [(where, text) for text in _differences(gate, attempt)]
+    return GateVerification(
+        gate=gate.folder, attempts=len(gate.attempts) - 1, runs=runs, differences=tuple(found),
+        pairs=sum(len(one.verdict.pairs) for one in gate.attempts if one.verdict),
+    )  # fmt: skip
 
 
-def recorded_pairs(gate: Ledger, attempt: Attempt) -> list[SeedPair]:
-    """Return the pairs whose runs are complete, from the first seed on without a gap."""
-    pairs: list[SeedPair] = []
-    while len(pairs) < gate.settings.max_seeds:
-        seed = attempt.first_seed + len(pairs)
-        try:
-            both = [values(gate, one, seed) for one in (gate.attempts[attempt.baseline], attempt)]
-        except HmxError:
-            break
-        more = enumerate(zip(*both, strict=True))
-        pairs += [SeedPair(seed=seed + i, baseline=before, candidate=after) for i, (before, after) in more]
-    return pairs
+def _seeds(attempt: Attempt) -> list[int]:
+    """Return the seeds of the runs that an attempt trained with hmx."""
+    root = attempt.run(0).root
+    return [] if attempt.program.command else sorted(int(name) for name in names_of(root) if _SEED.fullmatch(name))
 
 
-def _check_pairs(gate: Ledger, attempt: Attempt) -> Iterator[str]:
-    """Yield how a verdict differs from what its runs say."""
-    verdict = attempt.verdict
-    assert verdict is not None
-    again = tuple(recorded_pairs(gate, attempt)[: len(verdict.pairs)])
+def _differences(gate: Ledger, attempt: Attempt) -> Iterator[str]:
+    """Yield how an attempt differs from what earlier ones and its runs say."""
+    before, verdict = gate.before(attempt), attempt.verdict
+    if attempt.level != before.budget[0][-1]:
+        yield "its level is not what the error budget allows"
+    if attempt.first_seed < before.next_seed:
+        yield "earlier verdicts have seen its seeds"
+    if verdict is None or verdict.outcome == "same":
+        return
+    again = tuple(recorded_pairs(gate, attempt, len(verdict.pairs)))
     if again != verdict.pairs:
         other = next((a.seed for a, b in zip(verdict.pairs, again, strict=False) if a != b), None)
         yield "its runs lack pairs of its verdict" if other is None else f"its runs give another pair for seed {other}"
         return
     decided = decide(gate, attempt, again)
-    if decided is None:  # it was abandoned, or failed after some pairs
-        decided = verdict_of(gate, again, verdict.outcome, verdict.reason)
-        if verdict.outcome not in ("undecided", "failed"):
-            yield f"its pairs do not decide, but its verdict is {verdict.outcome}"
-    if decided.outcome != verdict.outcome and verdict.outcome != "failed":
+    if decided is None and verdict.outcome not in ("undecided", "failed", "same results"):
+        yield f"its pairs do not decide, but its verdict is {verdict.outcome}"
+    elif decided is not None and verdict.outcome not in (decided.outcome, "failed"):
         yield f"its pairs say {decided.outcome}, but its verdict is {verdict.outcome}"
-    elif decided.e_value != verdict.e_value:
-        yield f"its e-value is {decided.e_value:.4g}, not {verdict.e_value:.4g}"
-
-
-def _damage(attempt: Attempt, run: Path) -> tuple[Damage, ...]:
-    paths = attempt.run(int(run.name))
-    return verify(paths).damage if paths.exists() else ()
+    elif (e_value := verdict_of(gate, again, verdict.outcome, "").e_value) != verdict.e_value:
+        yield f"its e-value is {e_value:.4g}, not {verdict.e_value:.4g}"
+    first = [gate.attempts[number].run(attempt.first_seed) for number in (attempt.baseline, attempt.number)]
+    if verdict.outcome == "same results" and not same_states(*first):
+        yield "the states of its first seeds differ from the baseline's"

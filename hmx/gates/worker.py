@@ -1,7 +1,8 @@
-"""`hmx gate try`: train pairs of runs until they decide, and keep the verdict."""
+"""`hmx gate try`: train pairs of runs until they decide."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
@@ -12,47 +13,39 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hmx.config.fields import replace
 from hmx.config.files import read_plain, words
 from hmx.config.schema import Config
+from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest, one_line
-from hmx.gates.programs import check_files, command_of, copied, load_changed
-from hmx.gates.records import (
-    CONFIG,
-    RESULT,
-    RUNS,
-    SCORE,
-    SOURCE,
-    VERDICT,
-    Attempt,
-    GateVerdict,
-    Ledger,
-    Outcome,
-    SeedPair,
-)
+from hmx.gates.programs import check_files, copied, load_changed
+from hmx.gates.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, Attempt, GateVerdict, Ledger, SeedPair
+from hmx.gates.verdicts import decide, differences, verdict_of
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import check_run
 from hmx.records import checkpoints
 from hmx.records.atomic import writing
-from hmx.records.lock import RunLock
+from hmx.records.lock import RunInUse, RunLock
 from hmx.records.paths import RunPaths
 from hmx.registry.derive import derive
 from hmx.registry.load import Loaded, bind
 from hmx.runs.checkpoint import equal_states
 from hmx.runs.programs import Programs
 from hmx.runs.session import open_task
-from hmx.runs.signals import SignalGuard
+from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Sink
 from hmx.stats.evidence import e_value
 from hmx.study.measure import measure
 from hmx.study.records import read_record, write_once
 
-WORSE = 20.0  # e-value at which a change is worse; that keeps nothing, so it costs no error budget
 _STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes of a command that a signal ended
 _LOG = "log.txt"
+_TAIL = 1 << 16  # bytes of a log that are read
+_LONGEST = 300  # characters of a line of it that are shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +53,6 @@ class Score:
     """The metric of a seed, as a command of another trainer wrote it."""
 
     value: float
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal has stopped a run after a checkpoint."""
-
-    def __init__(self, signum: int) -> None:
-        self.signum = signum
 
 
 Tell = Callable[[SeedPair, float, float], None]
@@ -93,67 +79,56 @@ class PairTrainer:
         self._programs = Programs()
 
     def verdict(self, attempt: Attempt) -> GateVerdict:
-        """Train pairs until the attempt is decided, and write the verdict; pairs of earlier processes are used.
+        """Train pairs until the attempt is decided; pairs of earlier processes are used.
 
         Raises:
-            Stopped: a signal; the attempt continues from there.
+            StopNow: a signal; the attempt continues from there.
             HmxError: the baseline cannot run (exit code 4), or the disk is full (3).
         """
-        gate, pairs = self._gate, list[SeedPair]()
+        gate, pairs, looked_at = self._gate, list[SeedPair](), 0
         baseline = gate.attempts[attempt.baseline]
-        for one in (baseline, attempt):
-            check_files(one)
         with SignalGuard() as guard:
-            looked_at = 0
             while (found := decide(gate, attempt, pairs, looked_at)) is None:
                 looked_at = len(pairs)
                 if guard.requested is not None:
-                    raise Stopped(guard.requested)
-                seed = attempt.first_seed + len(pairs)
+                    raise StopNow(guard.requested)
+                seed = attempt.first_seed + looked_at
                 try:
-                    before = self._values(baseline, seed)
-                except HmxError as problem:
-                    if problem.exit_code != ExitCode.CHECK_FAILED:
-                        raise
-                    message = f"cannot judge attempt {attempt.number}: the baseline fails: {problem.message}"
-                    raise HmxError(message, problem.hint, ExitCode.CHECK_FAILED) from None
-                try:
-                    after = self._values(attempt, seed)
+                    side = baseline
+                    before = self._values(side, seed)
+                    side = attempt
+                    after = self._values(side, seed)
+                except RunInUse:
+                    raise
                 except HmxError as problem:
                     if problem.exit_code == ExitCode.ARTEFACT:
                         raise
-                    found = verdict_of(gate, pairs, "failed", problem.message)
-                    break
+                    if side is attempt:
+                        return verdict_of(gate, pairs, "failed", problem.message)
+                    message = f"cannot judge attempt {attempt.number}: the baseline fails: {problem.message}"
+                    raise HmxError(message, problem.hint, ExitCode.CHECK_FAILED) from None
                 if not pairs and before == after and same_states(baseline.run(seed), attempt.run(seed)):
-                    found = verdict_of(gate, pairs, "same results", f"{len(before)} seeds from {seed} on are equal")
-                    break
+                    return verdict_of(gate, (), "same results", f"{len(before)} seeds from {seed} on are equal")
                 both = zip(before, after, strict=True)
                 pairs += [SeedPair(seed=seed + i, baseline=one, candidate=other) for i, (one, other) in enumerate(both)]
-                self._report(attempt, pairs, len(before))
-        write_once(attempt.folder / VERDICT, found)
+                for count in range(looked_at + 1, len(pairs) + 1):
+                    self._tell(pairs[count - 1], e_value(differences(gate, pairs[:count])), 1 / attempt.level)
         return found
 
-    def _report(self, attempt: Attempt, pairs: Sequence[SeedPair], new: int) -> None:
-        for count in range(len(pairs) - new + 1, len(pairs) + 1):
-            self._tell(pairs[count - 1], e_value(differences(self._gate, pairs[:count])), 1 / attempt.level)
-
     def _values(self, attempt: Attempt, seed: int) -> tuple[float, ...]:
-        """Return the metric of a run that begins with a seed, of each of its seeds; train it if it is not complete."""
+        """Return the metric of each seed of the run that begins with a seed; train it if it is not complete."""
         check_files(attempt)
         if attempt.program.command:
             self._run_command(attempt, seed)
-        elif attempt.program.source:
-            self._run_source(attempt, seed)
         else:
-            self._train(attempt, seed)
+            last = derive(config_of(attempt, seed)).num_updates
+            if not is_trained(attempt.run(seed), last, last):
+                (self._run_source if attempt.program.source else self._train)(attempt, seed, last)
         return values(self._gate, attempt, seed)
 
-    def _train(self, attempt: Attempt, seed: int) -> None:
+    def _train(self, attempt: Attempt, seed: int, last: int) -> None:
         """Train in this process."""
         paths, cfg = attempt.run(seed), config_of(attempt, seed)
-        last = derive(cfg).num_updates
-        if is_trained(paths, last, last):
-            return
         with writing("the run", paths.folder, ExitCode.ARTEFACT):
             paths.folder.mkdir(parents=True, exist_ok=True)
         with RunLock(paths) as lock:
@@ -162,24 +137,22 @@ class PairTrainer:
                 sinks=self._sinks(), command_line=self._command_line, programs=self._programs,
             )  # fmt: skip
         if ended.updates < last or ended.signum is not None:
-            raise Stopped(ended.signum or signal.SIGINT)
+            raise StopNow(ended.signum or signal.SIGINT)
 
-    def _run_source(self, attempt: Attempt, seed: int) -> None:
+    def _run_source(self, attempt: Attempt, seed: int, last: int) -> None:
         """Train with the attempt's copy of hmx, in another process."""
-        paths, cfg = attempt.run(seed), config_of(attempt, seed)
-        last = derive(cfg).num_updates
-        if is_trained(paths, last, last):
-            return
-        hmx = [sys.executable, "-P", "-m", "hmx"]
-        if checkpoints.listing(paths.checkpoints):
-            command = [*hmx, "resume", str(paths.folder)]
-        else:
-            command = [*hmx, "train", "--config", str(attempt.folder / CONFIG), "--force"]
+        paths = attempt.run(seed)
+        command = [sys.executable, "-P", "-m", "hmx", "resume", str(paths.folder)]
+        if not checkpoints.listing(paths.checkpoints):
+            command[4:] = ["train", "--config", str(attempt.folder / CONFIG), "--force"]
             fixed = {"run.name": paths.name, "run.root": str(paths.root), "run.seed": seed, **copied(attempt)}
             for key, value in fixed.items():
                 command += ["--set", f"{key}={value}"]
         where = {**os.environ, "PYTHONPATH": str((attempt.folder / SOURCE).resolve())}
-        self._run(command, where, Path(), attempt.folder / f"{RUNS}-{seed:04d}.txt")
+        _run(command, where, Path(), attempt.folder / f"{RUNS}-{paths.name}.txt")
+        if not is_trained(paths, last, last):
+            message = f"it has not trained {paths.folder} to update {last:,} as this hmx reads it"
+            raise HmxError(message, "try a checkout of this version of hmx", ExitCode.CHECK_FAILED)
 
     def _run_command(self, attempt: Attempt, seed: int) -> None:
         """Run the command of another trainer."""
@@ -189,80 +162,57 @@ class PairTrainer:
         with writing("the run", folder, ExitCode.ARTEFACT):
             shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
             folder.mkdir(parents=True)
-        command = command_of(attempt, seed, folder)
-        self._run(command, dict(os.environ), Path(attempt.program.place), folder / _LOG)
-        score = read_result(folder / RESULT, self._gate.settings.objective.metric)
-        write_once(folder / SCORE, Score(score))
-
-    def _run(self, command: Sequence[str], environ: dict[str, str], place: Path, log: Path) -> None:
-        """Run a command with its output in a file; it gets the signals of a terminal itself."""
-        with writing("the output of a command", log, ExitCode.ARTEFACT), log.open("wb") as output:
-            try:
-                process = subprocess.Popen(
-                    command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-                )
-            except OSError as problem:
-                message = f"cannot run {command[0]}: {words(problem)}"
-                raise HmxError(message, "give the path of a program", ExitCode.CHECK_FAILED) from None
-            with SignalGuard() as guard:
-                code = _wait(process, guard)
-        if code in _STOPPED:
-            raise Stopped(guard.requested or signal.SIGINT)
-        if code:
-            lines = log.read_text(errors="replace").strip().splitlines()
-            said = next(
-                (line for line in lines if line.startswith("error:")), lines[-1] if lines else "it said nothing"
-            )
-            message = f"exit code {code}: {one_line(said.removeprefix('error: '))}"
-            raise HmxError(message, f"its output is in {log}", ExitCode.CHECK_FAILED)
+        file = folder / RESULT
+        filled = {"{seed}": str(seed), "{file}": str(file.resolve())}
+        command = list(attempt.program.command)
+        for mark, text in filled.items():
+            command = [word.replace(mark, text) for word in command]
+        _run(command, os.environ, Path(attempt.program.place), folder / _LOG)
+        write_once(folder / SCORE, Score(read_result(file, self._gate.settings.objective.metric)))
 
 
-def _wait(process: subprocess.Popen[bytes], guard: SignalGuard) -> int:
-    """Wait for a process; a signal that this process got alone is passed on."""
-    passed = False
-    while True:
-        try:
-            return process.wait(0.2)
-        except subprocess.TimeoutExpired:
-            if guard.requested is not None and not passed:
-                passed = True
-                process.send_signal(guard.requested)
+def _run(command: Sequence[str], environ: Mapping[str, str], place: Path, log: Path) -> None:
+    """Run a command with its output in a file; the signals that this process gets are passed on to it.
 
-
-def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair], looked_at: int = 0) -> GateVerdict | None:
-    """Return the verdict of an attempt by the pairs so far; None if more pairs are needed.
-
-    It looks after each pair but the first `looked_at`, which did not decide; pairs after the decisive one do not count.
+    Raises:
+        StopNow: a signal stopped it.
+        HmxError: it cannot run or fails (exit code 4), or hmx cannot write (3).
     """
-    needed, most = 1 / attempt.level, gate.settings.max_seeds
-    found = differences(gate, pairs)
-    for count in range(looked_at + 1, len(pairs) + 1):
-        seen, left = found[:count], most - count
-        wins, ties = sum(one > 0 for one in seen), sum(one == 0 for one in seen)
-        score = f"the candidate won {wins} of {count} pairs" + f", {ties} were equal" * bool(ties)
-        outcome: Outcome | None = (
-            "keep" if e_value(seen) >= needed
-            else "worse" if e_value([-one for one in seen]) >= WORSE
-            else "undecided" if not left
-            else "no difference" if e_value(seen, left) < needed
-            else None
-        )  # fmt: skip
-        if outcome is not None:
-            return verdict_of(gate, pairs[:count], outcome, score)
-    return None
+    with writing("the output of a command", log, ExitCode.ARTEFACT), log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                start_new_session=True,  # a terminal would send it each signal too
+            )  # fmt: skip
+        except OSError as problem:
+            message = f"cannot run {command[0]}: {words(problem)}"
+            raise HmxError(message, "give the path of a program", ExitCode.CHECK_FAILED) from None
+        with SignalGuard(lambda signum: _send(process, signum)) as guard:
+            try:
+                code = process.wait()
+            except BaseException:  # a second signal
+                _send(process, signal.SIGKILL)
+                raise
+    if guard.requested is not None or code in _STOPPED:
+        raise StopNow(guard.requested or signal.SIGINT)
+    if code:
+        message = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}: {_said(log)}"
+        raise HmxError(message, f"its output is in {log}", ExitCode.CHECK_FAILED)
 
 
-def verdict_of(gate: Ledger, pairs: Sequence[SeedPair], outcome: Outcome, reason: str) -> GateVerdict:
-    """Return a verdict with the evidence of its pairs."""
-    seen = differences(gate, pairs)
-    worse = e_value([-one for one in seen])
-    return GateVerdict(outcome=outcome, reason=reason, pairs=tuple(pairs), e_value=e_value(seen), e_worse=worse)
+def _send(process: subprocess.Popen[bytes], signum: int) -> None:
+    """Send a signal to a process and all that it has started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signum)
 
 
-def differences(gate: Ledger, pairs: Sequence[SeedPair]) -> list[float]:
-    """Return by how much the candidate is better in each pair."""
-    sign = 1 if gate.settings.objective.higher_is_better else -1
-    return [sign * (pair.candidate - pair.baseline) for pair in pairs]
+def _said(log: Path) -> str:
+    """Return the error in the output of a command, or its last line."""
+    with log.open("rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - _TAIL, 0))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    said = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return one_line(quoted((said or lines or ["it said nothing"])[0 if said else -1], _LONGEST))
 
 
 def config_of(attempt: Attempt, seed: int) -> Config:
@@ -289,6 +239,20 @@ def values(gate: Ledger, attempt: Attempt, seed: int) -> tuple[float, ...]:
     return known
 
 
+def recorded_pairs(gate: Ledger, attempt: Attempt, most: int) -> list[SeedPair]:
+    """Return the pairs whose runs are complete, from the first seed on without a gap, at most `most`."""
+    pairs: list[SeedPair] = []
+    while len(pairs) < most:
+        seed = attempt.first_seed + len(pairs)
+        try:
+            both = [values(gate, one, seed) for one in (gate.attempts[attempt.baseline], attempt)]
+        except HmxError:
+            break
+        more = enumerate(zip(*both, strict=True))
+        pairs += [SeedPair(seed=seed + i, baseline=before, candidate=after) for i, (before, after) in more]
+    return pairs[:most]
+
+
 def same_states(one: RunPaths, other: RunPaths) -> bool:
     """Return whether the last checkpoints of two runs have equal states, bit for bit."""
     newest = [checkpoints.newest_intact(paths.checkpoints)[0] for paths in (one, other)]
@@ -306,19 +270,23 @@ def read_result(path: Path, metric: str) -> float:
     except (OSError, ValueError) as problem:
         message = f"it wrote no result that can be read: {words(problem)}"
         raise HmxError(message, "the command must write {file}", ExitCode.CHECK_FAILED) from None
+    names, numbers = list[str](), list[Any]()
     try:
         found = json.loads(text)
-        names, numbers = list(found), [found.get(metric)]
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        rows = list(csv.DictReader(io.StringIO(text)))
-        names, column = list(rows[0]) if rows else [], [row.get(metric) for row in rows]
-        numbers = column[-max(len(column) // 10, 1) :]
+        if isinstance(found, dict):
+            names, numbers = list(found), [found.get(metric)]
+    except (ValueError, RecursionError):
+        with contextlib.suppress(csv.Error, KeyError):
+            rows = csv.DictReader(io.StringIO(text))
+            names = list(rows.fieldnames or ())
+            column = [row[metric] for row in rows]
+            numbers = column[-max(len(column) // 10, 1) :]
     try:
         value = sum(map(float, numbers)) / len(numbers)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         near = nearest(metric, names)
         hint = f"did you mean {near}?" if near else "--metric NAME of a field that it writes"
-        message = f"its result has no number {metric}; it has {', '.join(map(str, names[:8])) or 'nothing'}"
+        message = f"its result has no number {metric}; it has {', '.join(map(quoted, names[:8])) or 'nothing'}"
         raise HmxError(message, hint, ExitCode.CHECK_FAILED) from None
     if not math.isfinite(value):
         raise HmxError(f"it diverged: {metric} is {value}", "see its output", ExitCode.CHECK_FAILED)

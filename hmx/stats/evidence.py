@@ -7,6 +7,7 @@ inference"). So it exceeds 1 / level with a probability of at most `level`.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -26,19 +27,17 @@ def e_value(differences: Sequence[float], more_wins: int = 0) -> float:
         differences: of pairs, in the order in which they were observed.
         more_wins: further pairs to assume, each won by more than every pair before it: nothing raises the value more.
     """
-    known = [difference for difference in differences if difference]
-    scores = [_score([abs(one) for one in known[: index + 1]]) for index in range(len(known))]
-    signed = [math.copysign(score, difference) for score, difference in zip(scores, known, strict=True)]
-    signed += [_half_normal((count + 0.5) / (count + 1)) for count in range(len(known), len(known) + more_wins)]
+    sizes, signed = list[float](), list[float]()
+    for difference in filter(None, differences):
+        size = abs(difference)
+        low = bisect.bisect_left(sizes, size)
+        sizes.insert(low, size)
+        below = (low + bisect.bisect_right(sizes, size) - 1) / 2  # an equal size before it counts half
+        signed.append(math.copysign(_half_normal((below + 0.5) / len(sizes)), difference))
+    counts = range(len(signed), len(signed) + more_wins)
+    signed += [_half_normal((count + 0.5) / (count + 1)) for count in counts]
     gains = [sum(_log_gain(bet * score) for score in signed) for bet in _BETS]
     return sum(math.exp(gain) for gain in gains) / len(gains)
-
-
-def _score(sizes: Sequence[float]) -> float:
-    """Return the half-normal score of the last size among all."""
-    *before, last = sizes
-    below = sum(size < last for size in before) + sum(size == last for size in before) / 2
-    return _half_normal((below + 0.5) / len(sizes))
 
 
 def _half_normal(quantile: float) -> float:
@@ -50,8 +49,8 @@ def _log_gain(bet: float) -> float:
     return math.log(2) - (max(-bet, 0.0) + math.log1p(math.exp(-abs(bet))))
 
 
-def stakes(budget: float, half: int, outcomes: Sequence[float | None]) -> list[float]:
-    """Return the level of each test of a series, and as the last element that of the next one.
+def stakes(budget: float, half: int, outcomes: Sequence[float | None]) -> tuple[list[float], float]:
+    """Return the level of each test of a series, as the last element that of the next one, and the budget that is left.
 
     The probability that any test of the series, of whatever length, rejects a null hypothesis that holds is at most
     `budget`. A test may stake any part of what is left. Here that is 1 / (half + count) for the `count`-th test that
@@ -73,4 +72,4 @@ def stakes(budget: float, half: int, outcomes: Sequence[float | None]) -> list[f
         if outcome is not None:
             left -= levels[-1] * (1 - min(outcome, 1.0))
             count += 1
-    return levels
+    return levels, left

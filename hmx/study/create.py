@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +12,8 @@ from pathlib import Path
 from hmx.config import codec
 from hmx.config.fields import replace, values_of
 from hmx.config.files import make_folder, read_plain
-from hmx.config.names import clean_run_name, is_run_name
 from hmx.config.schema import Config
-from hmx.errors import ExitCode, HmxError, counted, nearest
+from hmx.errors import HmxError, counted, nearest
 from hmx.records import meta
 from hmx.records.metrics_table import METRICS
 from hmx.registry.check import error_of, known_problems
@@ -26,6 +24,7 @@ from hmx.study import optuna_samplers
 from hmx.study.check import check_settings
 from hmx.study.folder import config_choice, create_settings, read_study
 from hmx.study.halving import expected_at
+from hmx.study.places import Places
 from hmx.study.plan import first_rung
 from hmx.study.records import (
     CONFIGS,
@@ -43,6 +42,8 @@ from hmx.study.samplers import grid_points
 from hmx.study.space import check_space, parse_space
 from hmx.study.state import standing
 
+PLACES = Places("study", STUDIES, SETTINGS)
+find_study, list_studies, study_place = PLACES.find, PLACES.names, PLACES.place
 BASE = "base"  # name of the only configuration of a study
 _GIVEN = ("--", "HMX_", "values")  # how origins begin that a user named for this study
 
@@ -59,12 +60,8 @@ def plan_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str]
     Raises:
         HmxError: an option, a range or a configuration is not valid, or there is a study (exit code 2).
     """
-    if not is_run_name(folder.name):
-        raise HmxError(
-            f"{folder.name!r} cannot be the name of a study",
-            f"hmx study new {shlex.quote(clean_run_name(folder.name))}",
-        )
-    if _is_study(folder):
+    PLACES.check_name(folder)
+    if PLACES.is_one(folder):
         raise _exists(folder)
     bases = {name: base_config(loaded, request.metric == EVALUATION) for name, loaded in configs.items()}
     for cfg in bases.values():
@@ -152,36 +149,6 @@ def _check_confirmations(study: Study, seeds: int) -> None:
         count = len(study.confirmations[0].seeds)
         message = f"cannot confirm on {counted(seeds, 'seed')}: trial {other[0]} is confirmed on {count}"
         raise HmxError(message, "hmx study best writes a configuration; hmx train --config trains it on any seeds")
-
-
-def find_study(text: str | Path, root: str | Path = STUDIES) -> Path:
-    """Return the folder of a study by its name in `root` or by its path.
-
-    Raises:
-        HmxError: there is none (exit code 3).
-    """
-    places = [Path(root) / text, Path(text)]
-    for place in places:
-        if _is_study(place):
-            return place
-    near = nearest(str(text), list_studies(root))
-    hint = f"did you mean {near}?" if near else "hmx study new makes one"
-    raise HmxError(f"there is no study {text}", hint, ExitCode.ARTEFACT)
-
-
-def list_studies(root: str | Path = STUDIES) -> list[str]:
-    """Return the sorted names of the studies in a folder."""
-    return sorted(place.name for place in Path(root).iterdir() if _is_study(place)) if Path(root).is_dir() else []
-
-
-def _is_study(folder: Path) -> bool:
-    return folder.is_dir() and any(SETTINGS.fullmatch(name) for name in os.listdir(folder))
-
-
-def study_place(text: str | Path) -> Path:
-    """Return the folder of a new study: a bare name is below `studies/`."""
-    path = Path(text)
-    return path if path.parent != Path() else Path(STUDIES) / path
 
 
 def base_config(loaded: Loaded, evaluated: bool) -> Config:

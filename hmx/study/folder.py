@@ -154,8 +154,8 @@ def _lines(table: Mapping[str, JsonValue]) -> Iterator[str]:
 def read_trials(folder: Path, known: Mapping[int, Trial] | None = None) -> tuple[Trial, ...]:
     """Read all trials of a study; of trials in `known`, which were read before, only new files are read."""
     trials = []
-    for number, place in _numbered(folder / TRIALS):
-        names = _names(place)
+    for number, place in numbered(folder / TRIALS):
+        names = names_of(place)
         if PROPOSAL not in names:  # a process has made the folder, but not yet the trial
             continue
         trial = (known or {}).get(number) or read_record(Trial, place / PROPOSAL)
@@ -173,8 +173,8 @@ def read_trials(folder: Path, known: Mapping[int, Trial] | None = None) -> tuple
 def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
     """Read all confirmations of a study."""
     confirmations = []
-    for _, place in _numbered(folder / CONFIRM):
-        names = _names(place)
+    for _, place in numbered(folder / CONFIRM):
+        names = names_of(place)
         if CONFIRMED in names:
             chosen = read_record(Confirmation, place / CONFIRMED)
             results = _series(RungResult, place, _RUNG, names, 0)
@@ -184,15 +184,15 @@ def read_confirmations(folder: Path) -> tuple[Confirmation, ...]:
 
 def folders_of(study: Path) -> list[Path]:
     """Return the folders that a study writes its own files to."""
-    runs = [place for name in (TRIALS, CONFIRM) for _, place in _numbered(study / name)]
+    runs = [place for name in (TRIALS, CONFIRM) for _, place in numbered(study / name)]
     return [study, study / CONFIGS, *runs]
 
 
 def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
     """Return the numbers of a study's settings files, rising, and the sorted names of its configurations."""
-    names = _names(folder.resolve())  # the folder of a study may be a link
+    names = names_of(folder.resolve())  # the folder of a study may be a link
     revisions = sorted(int(match[1]) for name in names if (match := SETTINGS.fullmatch(name)))
-    configs = sorted(name.removesuffix(".toml") for name in _names(folder / CONFIGS) if name.endswith(".toml"))
+    configs = sorted(name.removesuffix(".toml") for name in names_of(folder / CONFIGS) if name.endswith(".toml"))
     if not revisions or not configs:
         reason = "it has no study.1.toml" if not revisions else f"it has no configuration in {CONFIGS}/"
         message = f"{folder} is not a study: {reason}" if folder.is_dir() else f"there is no study {folder}"
@@ -200,12 +200,12 @@ def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
     return revisions, configs
 
 
-def _numbered(folder: Path) -> list[tuple[int, Path]]:
+def numbered(folder: Path) -> list[tuple[int, Path]]:
     """Return the folders whose names are numbers, in order; others are not of the study."""
-    return sorted((int(name), folder / name) for name in _names(folder) if _NUMBER.fullmatch(name) and int(name))
+    return sorted((int(name), folder / name) for name in names_of(folder) if _NUMBER.fullmatch(name) and int(name))
 
 
-def _names(folder: Path) -> set[str]:
+def names_of(folder: Path) -> set[str]:
     """Return the names in a folder of a study, which must not be a link; none if it is missing."""
     try:
         return set(names_in(folder))

@@ -10,6 +10,7 @@ from pathlib import Path
 from hmx.config.fields import get
 from hmx.errors import HmxError
 from hmx.records.frozen import read_config
+from hmx.records.paths import RunPaths
 from hmx.records.plain import JsonResult, ShortRepr, plain
 from hmx.records.verify import verify
 from hmx.study.folder import read_study
@@ -107,14 +108,19 @@ def _check_run(study: Study, run: Trial | Confirmation) -> Iterator[Difference]:
     where = f"{paths.root.name}/{paths.name}"
     if not paths.exists():  # it failed before it began, or its result has no metrics, which is a difference already
         return
-    damages = verify(paths).damage
-    for damage in damages[:_SHOWN]:
-        yield f"{where}/{damage.path}", damage.what
-    if len(damages) > _SHOWN:
-        yield where, f"{len(damages) - _SHOWN:,} further damages: hmx runs verify {paths.argument}"
+    yield from damages(paths, where)
     with contextlib.suppress(HmxError):  # `verify` has named a damaged configuration
         saved = read_config(paths)
         values = study.by_number[run.number].values | {"run.seed": study.seeds_of(run)[0]}
         for key, value in values.items():
             if key != CONFIG_KEY and plain(get(saved, key)) != value:
                 yield where, f"the run of another trial: {key} is {plain(get(saved, key))} instead of {value}"
+
+
+def damages(paths: RunPaths, where: str) -> Iterator[Difference]:
+    """Yield what `hmx runs verify` finds in a run that exists; when there is much, the first findings."""
+    found = verify(paths).damage
+    for damage in found[:_SHOWN]:
+        yield f"{where}/{damage.path}", damage.what
+    if len(found) > _SHOWN:
+        yield where, f"{len(found) - _SHOWN:,} further damages: hmx runs verify {paths.argument}"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from hmx.config.fields import get
 from hmx.config.schema import Config
-from hmx.errors import ExitCode, HmxError, counted
+from hmx.errors import ExitCode, HmxError, counted, one_line
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import NewRun, check_run
 from hmx.records import checkpoints, meta
@@ -113,7 +113,8 @@ def work(
     """
     study = read_study(folder)
     if not other_versions:
-        check_versions(study)
+        hint = "install the same versions, or accept that results differ: --other-versions"
+        check_versions(study.folder, study.settings.versions, meta.versions(), hint)
     for place in folders_of(study.folder):
         sweep(place)  # what killed workers have left
     with SignalGuard() as guard:
@@ -125,13 +126,13 @@ def work(
             raise
 
 
-def check_versions(study: Study) -> None:
-    """Refuse a study that was made with other versions of packages (exit code 2): results would not be comparable."""
-    now, made = meta.versions(), study.settings.versions
-    other = [f"{name} {made[name]} is {now.get(name, 'missing')} here" for name in made if made[name] != now.get(name)]
+def check_versions(what: object, made: Mapping[str, str], now: Mapping[str, str], hint: str) -> None:
+    """Refuse (exit code 2) what was made with other versions of packages: results would not be comparable."""
+    other = [
+        f"{name} {made[name]:.40} is {now.get(name, 'missing')} here" for name in made if made[name] != now.get(name)
+    ]
     if other:
-        message = f"{study.folder} was made with other versions: {', '.join(other)}"
-        raise HmxError(message, "install the same versions, or accept that results differ: --other-versions")
+        raise HmxError(f"{what} was made with other versions: {one_line(', '.join(other))}", hint)
 
 
 class _Worker:

@@ -60,7 +60,8 @@ def test_large_samples_do_not_overflow() -> None:
 
 def test_levels_sum_up_to_the_budget() -> None:
     """Without returns the levels are budget half / ((half + count - 1) (half + count))."""
-    levels = stakes(0.05, 10, [0.0] * 1000)
+    levels, left = stakes(0.05, 10, [0.0] * 1000)
+    assert left == pytest.approx(0.05 * 10 / 1010)
     assert levels[0] == pytest.approx(0.05 * 10 / (10 * 11))
     assert levels[49] == pytest.approx(0.05 * 10 / (59 * 60))
     assert math.fsum(levels[:10]) == pytest.approx(0.05 / 2)
@@ -70,10 +71,12 @@ def test_levels_sum_up_to_the_budget() -> None:
 
 def test_stakes_come_back() -> None:
     """A test that rejects gets its stake back; one that ends with the e-value e gets min(e, 1) of it."""
-    first, second, third = stakes(0.05, 10, [None, 0.25])
+    (first, second, third), left = stakes(0.05, 10, [None, 0.25])
     assert second == first == 0.05 / 11
     assert third == pytest.approx((0.05 - first * 0.75) / 12)
-    assert stakes(0.05, 10, [7.0])[1] == pytest.approx(0.05 / 12)
+    assert left == 0.05 - first * 0.75
+    assert stakes(0.05, 10, [None, 7.0])[1] == 0.05  # and not 0.05 / 11 * 11
+    assert stakes(0.05, 10, [7.0])[0][1] == pytest.approx(0.05 / 12)
 
 
 @pytest.mark.thorough
@@ -83,7 +86,7 @@ def test_campaigns_without_an_effect_keep_a_change_at_the_rate_of_the_budget() -
     for _ in range(campaigns):
         outcomes: list[float | None] = []
         for _ in range(8):
-            level, gains = stakes(budget, 3, outcomes)[-1], list[float]()
+            level, gains = stakes(budget, 3, outcomes)[0][-1], list[float]()
             while len(gains) < 30:
                 gains.append(draw.gauss(0, 1))
                 if e_value(gains) * level >= 1 or e_value(gains, 30 - len(gains)) * level < 1:
