@@ -2,7 +2,7 @@
 
 python tools/pictures.py docs/img/compare.svg compare SIDE SIDE ...
 python tools/pictures.py docs/img/grad-report.svg grad-report RUN 4 32 60 [--replay]
-python tools/pictures.py docs/img/study-results.svg study STUDY results|configurations|fresh|cpu|KEY
+python tools/pictures.py docs/img/study-results.svg study STUDY results|configurations|cpu|KEY
 python tools/pictures.py docs/img/replay-arms.svg replay-arms arms.jsonl
 
 `python benchmarks/replay_arms.py --json > arms.jsonl` makes the last file.
@@ -52,7 +52,7 @@ def study(folder: str, name: str) -> list[Plot]:
     """Return a plot of a study's report by its name; any other name is the key of an option."""
     findings = study_report(folder)
     makers = {
-        "results": figures.results, "configurations": figures.parallel, "fresh": figures.curse, "cpu": figures.costs,
+        "results": figures.results, "configurations": figures.parallel, "cpu": figures.costs,
     }  # fmt: skip
     if name not in makers:
         return [figures.option(findings, next(one for one in findings.settings.space if one.key == name))]

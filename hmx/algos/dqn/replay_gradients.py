@@ -151,9 +151,9 @@ class ReplayReporter:
             case "consequence":
                 return np.where(stored.scored, stored.scores, np.nan)[slots]
             case "return":
-                return episodes(stored).ret[slots]
+                return episodes(stored)[0][slots]
             case "reward_std":
-                return episodes(stored).start_std[slots]
+                return episodes(stored)[1][slots]
 
 
 def _component(grads: GroupGradients, component: int, steps: Floats) -> Sums:

@@ -54,15 +54,13 @@ def seed_of(key: Key) -> list[int]:
     return [int(n) for n in np.asarray(jax.random.key_data(key)).reshape(-1)]
 
 
-class StoredEpisodes(NamedTuple):
-    """The episode of every transition; NaN if the buffer does not hold all of it."""
+def episodes(stored: Stored) -> tuple[Floats, Floats]:
+    """Rebuild episodes from the order in which transitions were added: each follows the one `num_envs` before it.
 
-    ret: Floats  # [N] undiscounted return
-    start_std: Floats  # [N]: std of the returns of all stored episodes that start from the same observation
-
-
-def episodes(stored: Stored) -> StoredEpisodes:
-    """Rebuild episodes from the order in which transitions were added: each follows the one `num_envs` before it."""
+    Returns:
+        The undiscounted return of the episode of every transition, `[N]`, and the standard deviation of the returns of
+        all stored episodes that start from the same observation, `[N]`; NaN if the buffer does not hold all of it.
+    """
     items, size, envs = stored.items, stored.size, stored.num_envs
     reward = np.asarray(items.reward_tp1[:size], np.float64)
     ended = np.asarray(items.agent_done_tp1[:size]).all(-1) | np.asarray(items.truncated_tp1[:size])
@@ -82,10 +80,8 @@ def episodes(stored: Stored) -> StoredEpisodes:
     whole = sure[heads] & over[tails]
     ret = np.where(whole, np.bincount(number, reward[order]), np.nan)
     std = _start_std(items.obs_t, order[heads], ret)
-    found = [np.empty(size) for _ in range(2)]
-    for target, values in zip(found, (ret, std), strict=True):
-        target[order] = values[number]
-    return StoredEpisodes(*found)
+    place = np.argsort(order)
+    return ret[number][place], std[number][place]
 
 
 def _start_std(obs: Array, heads: Host, ret: Floats) -> Floats:

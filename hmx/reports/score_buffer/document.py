@@ -45,7 +45,7 @@ def document(found: ScoreFindings) -> Document:
     blocks += [Paragraph(f"Warning: {warning}.", "warning") for warning in found.warnings]
     blocks += [Paragraph(f"Fails --strict: {gate}.", "warning") for gate in found.failed]
     blocks += [Paragraph(_subject(found), "faint"), facts(tuple(_fact_rows(found))), _histogram(found)]
-    blocks.append(Aside((_by_rank(found), *_comparisons(found))))
+    blocks.append(Aside(tuple(_comparisons(found))))
     if found.top:
         blocks += [Heading("Most consequential positions"), _top(found)]
         blocks += [Aside((picture(row.state), *_position(place, row))) for place, row in enumerate(found.top, 1)]
@@ -142,21 +142,6 @@ def _histogram(found: ScoreFindings) -> Plot:
         (Series("", places, counts, "bars"),),
         "Bins of equal ratio, three per decade; scores of 0 have a bar of their own.",
         categories=tuple(names),
-    )
-
-
-def _by_rank(found: ScoreFindings) -> Plot:
-    values = sorted((point.score for point in found.points if point.score > 0.0), reverse=True)
-    places = tuple((i + 0.5) / len(found.points) for i in range(len(values)))
-    share = percent(found.scores.top_tenth_share)
-    return Plot(
-        "Scores by rank",
-        Axis("share of the positions", format="percent", low=0.0, high=1.0),
-        Axis("score", "log"),
-        (Series("", places, tuple(values), "dots"),) if values else (),
-        f"From the largest score on; a tenth of the positions has {share} of the sum."
-        if values
-        else "All scores are 0.",
     )
 
 

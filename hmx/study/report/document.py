@@ -108,8 +108,8 @@ def _finalists(findings: StudyFindings) -> Iterator[Block]:
     columns = shown(numbers(Finalist), *([] if findings.confirmed else ["tuned", "cpu_seconds"]))
     against = texts(f"against the {first}", lambda one: verdicts.get(one.name, ""), 1)
     yield table_of(findings.finalists, [texts("", attrgetter("name")), *columns, against], note=_seeds(findings))
-    plots = [figures.curse(findings)] if findings.confirmed else []
-    yield Aside((*plots, *figures.curves(findings)), beside=False)
+    if plots := tuple(figures.curves(findings)):
+        yield Aside(plots, beside=False)
 
 
 def _seeds(findings: StudyFindings) -> str:

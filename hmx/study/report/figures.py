@@ -10,10 +10,8 @@ from statistics import median
 
 from hmx.errors import counted
 from hmx.render.blocks import Axis, NumberFormat, Plot, Reference, Series
-from hmx.render.numbers import estimate
 from hmx.render.quantities import FORMATS
 from hmx.reports.compare import document as comparisons
-from hmx.stats.estimate import Estimate
 from hmx.study.records import Parameter
 from hmx.study.report.findings import StudyFindings, TrialFacts, share_text
 from hmx.study.report.numbers import objective_name, short_names
@@ -26,31 +24,8 @@ _WIDE = 20.0  # ratio of CPU times from which their axis is logarithmic
 _FAR = 4.0  # distances from the median to the best trial; worse trials lie outside a plot
 _JITTER = 0.3  # width of the dots above the name of a choice
 _GOLDEN = (math.sqrt(5) - 1) / 2  # multiples of it spread evenly
-_TUNED, _FRONT, _CONFIRMED = 0, 3, 4  # colours
+_FRONT, _CONFIRMED = 3, 4  # colours
 _RUNGS = (0, 1, 2, 5, 6, 7)  # of the last rung and those before it
-
-
-def curse(findings: StudyFindings) -> Plot:
-    """Draw the figures of the finalists in the search and on fresh seeds, side by side."""
-    tuned, confirmed = ([getattr(one, name) for one in findings.finalists] for name in ("tuned", "confirmed"))
-    return Plot(
-        title="In the search and on fresh seeds",
-        x=Axis("configuration"),
-        y=_objective_axis(findings),
-        series=(_estimates("tuned", tuned, -0.08, _TUNED), _estimates("confirmed", confirmed, 0.08, _CONFIRMED)),
-        caption="The best of many trials owes part of its result to luck, so fresh seeds often give less. Bars are "
-        "95 % intervals over seeds.",
-        categories=tuple(one.name for one in findings.finalists),
-    )
-
-
-def _estimates(name: str, given: Sequence[Estimate | None], shift: float, colour: int) -> Series:
-    known = [(at + shift, one) for at, one in enumerate(given) if one is not None]
-    return Series(
-        name, tuple(at for at, _ in known), tuple(one.value for _, one in known), "dots",
-        tuple(one.low for _, one in known), tuple(one.high for _, one in known), colour,
-        labels=tuple(f"{name}: {estimate(one)}" for _, one in known),
-    )  # fmt: skip
 
 
 def curves(findings: StudyFindings) -> Iterator[Plot]:

@@ -227,9 +227,9 @@ def ring(num_added, done, cut=(), size=None, envs=2):
         truncated_tp1=jnp.asarray(np.isin(number, cut))[order],
         obs_t=jnp.asarray(number % envs, jnp.float32)[order][:, None, None],
     )
-    found = episodes(Stored("a ring", envs, num_added, birth[order], items))
+    ret, std = episodes(Stored("a ring", envs, num_added, birth[order], items))
     back = np.argsort(order)
-    return found.ret[back], found.start_std[back]
+    return ret[back], std[back]
 
 
 def test_episodes_are_rebuilt_from_the_order_of_transitions():

@@ -68,7 +68,7 @@ def test_only_high_reliability_is_called_trusted(reliability: float | None, verd
 def test_page_shows_all_plots_and_positions() -> None:
     found = made(("one thing to know",), noise=Noise(0.86, 0.2, 0.1, 5.0))
     text = page(document(found))
-    assert text.count('<figure class="plot') == 4
+    assert text.count('<figure class="plot') == 3
     assert len(re.findall('<svg[^>]* role="img"', text)) == 3  # board, lake and battle
     body = text.partition("<main>")[2].partition("</main>")[0]
     assert not re.search("nan|https?:|<script>", body)
@@ -95,7 +95,7 @@ def test_scores_of_zero_are_reported_without_plots() -> None:
     found = made(scale=0.0, top=())
     assert found.finding == "No action that was tried makes a difference in these positions."
     text = page(document(found))
-    assert "All scores are 0." in text and text.count("All values are equal.") == 2
+    assert "100% are 0" in text and text.count("All values are equal.") == 2
 
 
 def test_csv_has_a_row_per_position() -> None:
