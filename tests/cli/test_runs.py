@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -202,19 +201,6 @@ def test_sync_sends_a_run(hmx: Any, run: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "https://wandb.example/abc" in result.stdout
     assert json.loads(hmx("runs", "sync", "corridor", "--json").stdout)["sent"] == 1200
     assert asked[1]["mode"] == "online"
-
-
-def test_neither_list_nor_verify_imports_jax(run: Path, shell: Any) -> None:
-    code = (
-        "import sys; from hmx.cli.app import app\n"
-        "for words in (['runs', 'list'], ['runs', 'verify', 'corridor']):\n"
-        "    try: app(words)\n"
-        "    except SystemExit as end: assert not end.code\n"
-        "print({'jax', 'numpy', 'orbax', 'wandb'} & set(sys.modules))"
-    )
-    done = shell("-c", code)
-    assert done.stdout.endswith("set()\n"), done.stderr
-    assert os.listdir(run.parent) == ["corridor"]
 
 
 def test_show_reports_progress_and_differences(hmx: Any, run: Path) -> None:

@@ -142,11 +142,23 @@ def test_intact_run_verifies_evaluates_and_resumes(run: RunPaths, commands: Simp
     assert len(files_of_checkpoint()) == len([p for p in run.checkpoint(4).rglob("*") if p.is_file()]) > 10
 
 
-# The manifest knows every file in the same way: each is damaged in one way, and two of them in every way.
+def test_a_changed_byte_in_any_file_of_a_checkpoint_is_found(run: RunPaths, tmp_path: Path) -> None:
+    for file in files_of_checkpoint():
+        victim = run.folder / file
+        data = victim.read_bytes()
+        flip_late(victim, tmp_path / "outside")
+        (place,) = runs.verify(run.folder).damage
+        assert place.path == "checkpoints/4" and victim.name in place.what
+        newest, broken = checkpoints.newest_intact(run.checkpoints)
+        assert newest == run.checkpoint(2) and victim.name in broken[run.checkpoint(4)][0]
+        victim.write_bytes(data)
+    assert runs.verify(run.folder).damage == ()
+
+
 @pytest.mark.parametrize(
     ("file", "damage"),
     [
-        *((file, flip_late) for file in files_of_checkpoint()),
+        (next(file for file in files_of_checkpoint() if "/d/" in file), flip_late),
         *((f"checkpoints/4/{name}", way) for name in ("manifest.json", "run.toml") for way in DAMAGES),
     ],
 )
@@ -180,10 +192,10 @@ def test_a_damaged_configuration_is_refused_with_the_command_that_restores_it(
 ) -> None:
     if damage in (flip_early, flip_late):
         # Most of the file is comments; a change in what it means is another matter than one in what it says.
-        value = "gamma = 0.99" if damage is flip_early else "slip = 0.1"
-        text = run.config.read_text()
-        assert f"\n{value}\n" in text
-        run.config.write_text(text.replace(f"\n{value}\n", f"\n{value[:-1]}{chr(ord(value[-1]) ^ 1)}\n"))
+        for value in ("gamma = 0.99", "slip = 0.1")[damage is flip_late :]:
+            text = run.config.read_text()
+            assert f"\n{value}\n" in text
+            run.config.write_text(text.replace(f"\n{value}\n", f"\n{value[:-1]}{chr(ord(value[-1]) ^ 1)}\n"))
     else:
         damage(run.config, tmp_path / "outside")
     run.lock.unlink()
@@ -199,6 +211,7 @@ def test_a_damaged_configuration_is_refused_with_the_command_that_restores_it(
     assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
     if damage is flip_early:
         assert "algo.gamma: 0.99 became 0.98" in caught.value.message
+        assert "env.slip: 0.1 became 0.0" in caught.value.message
         assert f"hmx resume {run.folder} --set KEY=VALUE" in caught.value.hint
     remedy = caught.value.hint.partition("checkpoint 4: ")[2].partition(";")[0]
     subprocess.run(["sh", "-c", remedy], check=True)
@@ -380,7 +393,7 @@ def test_a_run_without_an_intact_checkpoint_is_refused_and_unchanged(
             command(run)
         assert caught.value.exit_code == ExitCode.ARTEFACT
         assert "manifest.json" in caught.value.message
-        assert "hmx train --config" in caught.value.hint
+        assert "hmx train --config" in caught.value.hint and "--force" in caught.value.hint
     assert sorted(run.folder.rglob("*")) == before
     found = runs.verify(run.folder)
     assert found.intact == ()

@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -139,24 +137,6 @@ def test_list_is_written_as_json(tmp_path: Path) -> None:
         "name", "path", "env", "algorithm", "state", "update", "env_steps", "total_steps", "last_return",
         "steps_per_sec", "seconds_left", "size", "created", "age",
     }  # fmt: skip
-
-
-def test_thousand_runs_are_listed_without_jax(tmp_path: Path) -> None:
-    """In a process of its own: neither command imports JAX or NumPy."""
-    made = make(tmp_path, "run-0000", updates=200)
-    texts = {path.name: path.read_bytes() for path in (made.config, made.meta, made.metrics)}
-    for number in range(1, 1000):
-        folder = tmp_path / f"run-{number:04d}"
-        folder.mkdir()
-        for name, text in texts.items():
-            (folder / name).write_bytes(text)
-    code = (
-        "import sys; from hmx.jobs.runs import list_runs, verify; "
-        f"rows = list_runs({str(tmp_path)!r}).runs; verify({str(made.folder)!r}); "
-        "print(len(rows), {r.last_return for r in rows}, {'jax', 'numpy', 'orbax'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "1000 {100.0} set()\n"
 
 
 def test_verification_is_written_as_json(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ import pytest
 from new_runs import plan, train
 
 from hmx.config.schema import Config
-from hmx.errors import ExitCode, HmxError
 from hmx.jobs.resume import resume
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
@@ -69,14 +68,6 @@ def test_seeds_are_trained_and_evaluated_side_by_side(make_config: MakeConfig, l
     result = train(make_config(2, run__num_seeds=2, run__seed=5, run__eval_episodes=4))
     assert [(r["update"], r["seed"]) for r in lines(result.run)] == [(1, 5), (1, 6), (2, 5), (2, 6)]
     assert [(row.policy, row.seed) for row in result.evaluation] == [("random", None), ("sampled", 5), ("sampled", 6)]
-
-
-def test_invalid_configuration_creates_no_folder(make_config: MakeConfig, tmp_path: Path) -> None:
-    with pytest.raises(HmxError, match="2 problems") as caught:
-        train(make_config(1, ppo__num_minibatches=5, env__id="corridr"))
-    assert caught.value.exit_code == ExitCode.USAGE
-    assert "ppo.num_minibatches" in caught.value.message
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_unnamed_runs_are_numbered(make_config: MakeConfig) -> None:

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config.fields import replace as configure
 from hmx.config.schema import Config
 from hmx.registry.check import known_problems
-from hmx.registry.derive import derive
 from hmx.reports.compute_config.cautions import batch_warnings, low_use
 from hmx.reports.compute_config.derived import derive_batch, formulas, size
 from hmx.reports.compute_config.fit import batch_fits, exact_fit, is_exact
 from hmx.reports.compute_config.inputs import DEFAULTS, INPUT_FIELDS, LIMIT, BatchInputs, TrainerInputs, read_inputs
 from hmx.reports.compute_config.repairs import batch_problems, holds, suggestions
-from hmx.reports.compute_config.trainer import config_of, inputs_of
+from hmx.reports.compute_config.trainer import config_of
 
 FILE = json.loads(gzip.decompress((Path(__file__).parent / "batch_cases.json.gz").read_bytes()))
 
@@ -244,30 +242,6 @@ def test_single_size_equals_the_value_of_the_table():
 def test_formulas_have_labels_and_units():
     assert all(row.label for row in formulas().values())
     assert [name for name, row in formulas().items() if not row.unit] == ["floor_applied", "exact_fit"]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"net.rnn": "lstm"},
-        {"env.id": "rendezvous", "env.num_agents": 3, "env.num_envs": 8, "ppo.bptt_horizon": 16},
-        {"env.num_envs": 1, "algo.num_steps": 8, "ppo.num_minibatches": 2},
-    ],
-)
-def test_trainer_configuration_has_the_sizes_of_the_equations(values):
-    cfg = configure(Config(), values)
-    assert known_problems(cfg) == []
-    inputs, sizes = inputs_of(cfg), derive(cfg)
-    assert batch_problems(inputs) == []
-    derived = derive_batch(inputs)
-    assert derived["num_envs"] == cfg.env.num_envs and derived["exact_fit"]
-    assert derived["stored_agent_steps"] == sizes.agent_steps == inputs.batch_size
-    assert derived["segments"] == sizes.segments and derived["minibatch_segments"] == sizes.minibatch_segments
-    assert derived["samples_per_update"] == sizes.minibatch_size
-    assert derived["gradient_updates_per_batch"] == sizes.gradient_steps_per_update
-    assert derived["total_epochs_ceil"] == sizes.num_updates
-    assert derived["rollout_collected_agent_steps"] == sizes.agent_steps
 
 
 def test_a_run_is_never_shorter_than_one_update():

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hmx.config import codec
@@ -158,13 +158,17 @@ def of(cfg: Config) -> SizesSource:
 
 @settings(max_examples=300)
 @given(trainers)
+@example(replace(Config(), {"net.rnn": "lstm"}))
 def test_valid_configurations_are_those_that_train_accepts(cfg):
     found = compute(of(cfg))
     assert found.valid == (known_problems(cfg) == [])
     if found.valid:
         sizes = derive.derive(cfg)
         assert found.train == sizes
-        assert found.derived["stored_agent_steps"] == sizes.agent_steps
+        assert found.derived["num_envs"] == cfg.env.num_envs
+        stored, collected = (found.derived[f"{which}_agent_steps"] for which in ("stored", "rollout_collected"))
+        assert stored == collected == found.input["batch_size"] == sizes.agent_steps
+        assert found.derived["total_epochs_ceil"] == sizes.num_updates
         assert found.derived["segments"] == sizes.segments
         assert found.derived["minibatch_segments"] == sizes.minibatch_segments
         assert found.derived["samples_per_update"] == sizes.minibatch_size
