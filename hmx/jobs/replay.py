@@ -37,8 +37,7 @@ from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.training import Training, make_sinks
 
 _QUIET = {
-    "run.checkpoint_every": 10**9, "run.eval_episodes": 0, "run.tensorboard": False, "run.wandb": "disabled",
-    "replay.save": False,
+    "run.checkpoint_every": 10**9, "run.tensorboard": False, "run.wandb": "disabled", "replay.save": False,
 }  # fmt: skip
 _RECORD = "record"  # what differs where a side has no record, or several
 
@@ -136,7 +135,7 @@ def _train(paths: RunPaths, known: Meta, first: int, last: int, folder: Path, pr
         session, place = _open(paths, known, begin, programs), RunPaths(folder, str(begin))
         place.folder.mkdir(parents=True)
         if not begin:
-            done = start_run(check_run(session), place, until=end)
+            done = start_run(check_run(session), place, until=end, evaluated=False)
         else:
             source = parts[-1] if parts else paths
             chosen = choose(source, begin)
@@ -145,7 +144,7 @@ def _train(paths: RunPaths, known: Meta, first: int, last: int, folder: Path, pr
             state = partial(references.attached, session, paths, restored.state)
             meta = metas.resumed(new_meta(session, ()), begin, ())
             training = Training(session, place, meta, make_sinks(session.cfg.run, place, ()))
-            done = run_session(training, state, begin, until=end, episodes=restored.episodes)
+            done = run_session(training, state, begin, until=end, episodes=restored.episodes, evaluated=False)
         if done.signum is not None:
             raise StopNow(done.signum)
         if notes := [text for text in done.warnings if metas.NOT_REPLAYED in text]:

@@ -147,11 +147,9 @@ def start_run(
     command_line: Sequence[str] = (),
     group: Group = ALONE,
     until: int | None = None,
+    evaluated: bool = True,
 ) -> TrainResult:
-    """Train a new run in an empty run folder, whose lock the caller holds.
-
-    With `until`, the run stops after that update with a checkpoint, as if it had been interrupted there.
-    """
+    """Train a new run in an empty run folder, whose lock the caller holds; `until` and `evaluated` as `run_session`."""
     session, learned = new.session, new.learned
     session = session.changed({"run.name": paths.name})
 
@@ -170,7 +168,7 @@ def start_run(
     # The numbers shown are the actual ones in any case, so rounding needs no warning.
     shown = (line(problem) for problem in cautions if problem.code != "rounded_up")
     sink_group = make_sinks(session.cfg.run, paths, sinks, (*new.notes, *shown))
-    return run_session(Training(session, paths, meta, sink_group, group), start, until=until)
+    return run_session(Training(session, paths, meta, sink_group, group), start, until=until, evaluated=evaluated)
 
 
 def new_meta(session: Session, command_line: Sequence[str]) -> Meta:
@@ -205,10 +203,12 @@ def run_session(
     *,
     until: int | None = None,
     episodes: SavedEpisodes | None = None,
+    evaluated: bool = True,
 ) -> TrainResult:
     """Run a session from update `first` to its end, evaluate, and close everything that was opened.
 
-    With `until`, it stops after that update with a checkpoint. Simulators continue the `episodes` of a checkpoint.
+    With `until`, it stops after that update with a checkpoint, as if it had been interrupted there. Simulators continue
+    the `episodes` of a checkpoint. A run that is not `evaluated` has no evaluation at its end.
 
     The caller holds the run's lock, and is the coordinator of the group.
     """
@@ -223,7 +223,7 @@ def run_session(
                 with naming_shortages("saving the replay buffer"):
                     save_buffers(session, paths, done.state, done.updates, sink_group)
                 with naming_shortages("evaluating"):
-                    rows = _evaluate(training, done)
+                    rows = _evaluate(training, done) if evaluated else ()
             end: Literal["finished", "interrupted"] = "finished" if finished else "interrupted"
             ended = None if finished or done.signum else _ended(training, done.updates)
             training.update_meta(state=end, memory_bytes=done.memory_bytes)

@@ -64,6 +64,21 @@ def test_an_intact_run_is_equal_and_is_only_read(run, tmp_path):
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+def test_evaluations_while_a_run_trains_are_replayed(new_config, tmp_path):
+    values = {"run__eval_episodes": 4, "run__evaluations": 3, "env__max_steps": 20}
+    run = train(new_config(8, run__root=str(tmp_path), **OFTEN, **values)).run
+    paths = RunPaths(run.parent, run.name)
+    assert outcomes(paths) == equal(0, 2, 4, 6, 8)
+    lines = [json.loads(line) for line in paths.metrics.read_text().splitlines()]
+    forged = [line | ({"eval/return": 9.0} if line["update"] == 6 else {}) for line in lines]
+    assert forged != lines
+    paths.metrics.write_text("".join(json.dumps(line) + "\n" for line in forged))
+    receipts.reseal(paths)
+    found = verify(run, VerifyRequest(replay=99, seed=0))
+    (row,) = found.replay.with_outcome("different")
+    assert (row.first, row.last, row.update, row.quantity) == (5, 6, 6, "eval/return")
+
+
 def test_the_seed_draws_the_stretches(run, monkeypatch):
     drawn = []
     monkeypatch.setattr(replays, "_replay", lambda paths, known, first, *_: drawn.append(first) or None)
