@@ -103,7 +103,7 @@ def kill(process: int, place: Path, rng: random.Random, mean: float) -> bool:
 
 
 def where(place: Path) -> str:
-    """Return what a killed process was doing, as its files show."""
+    """Describe the work that a process was killed at, from its files."""
     try:
         now = find_gate(place)
     except hmx.HmxError:
