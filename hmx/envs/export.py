@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
+from hmx.config.fields import FIELDS
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
-from hmx.errors import HmxError
+from hmx.errors import HmxError, nearest
 from hmx.types import Array
+
+COMMON = ("num_agents", "max_steps", "action_repeat")
+"""Settings of every environment that matter outside training."""
 
 ILLEGAL = ("as_is", "next_legal")
 RESERVED = frozenset({
@@ -25,16 +28,19 @@ RESERVED = frozenset({
 def exported(env_id: str, weights: RewardWeights | None, illegal: str, settings: dict[str, Any]) -> Env:
     """Build a single-agent environment with float32 observations.
 
-    HackMatrix returns its 1,545 floats. `settings` are fields of `EnvConfig`; for `illegal` see `chosen`.
+    HackMatrix returns its 1,545 floats. `settings` are options of `EnvConfig`; for `illegal` see `chosen`.
 
     Raises:
         HmxError: there is no such environment or setting, or it has several agents.
     """
     if illegal not in ILLEGAL:
         raise HmxError(f"illegal={illegal!r} is not a way to treat illegal actions", f"one of {', '.join(ILLEGAL)}")
-    known = [field.name for field in dataclasses.fields(EnvConfig)]
+    known = {field.name: field for field in FIELDS.values() if field.section == "env"}
     if wrong := [name for name in settings if name not in known]:
-        raise HmxError(f"no setting of an environment: {', '.join(wrong)}", f"settings are {', '.join(known)}")
+        offered = [name for name, field in known.items() if env_id in field.envs or name in COMMON]
+        near = nearest(wrong[0], offered)
+        hint = f"{f'did you mean {near}? ' if near else ''}settings of {env_id} are {', '.join(offered)}"
+        raise HmxError(f"no setting of an environment: {', '.join(wrong)}", hint)
     env = make_env(EnvConfig(**{"id": env_id, "obs": "flat", **settings}), weights or RewardWeights())
     if env.spec.num_agents != 1:
         raise HmxError(f"{env_id} has {env.spec.num_agents} agents", "num_agents=1")

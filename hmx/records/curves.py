@@ -29,6 +29,7 @@ EVALUATED, EVALUATED_LOW, EVALUATED_HIGH = "eval/return", "eval/return_low", "ev
 UNTRAINED = "eval/random_return"
 MEASURED_BEFORE = "eval/"  # group of the metrics of an agent before the update of their record
 NO_RECORDS = "it has no records yet"
+EMPTY = (NO_RECORDS, f"it has no {METRICS}")  # warnings of metrics that a run before its first record has, too
 
 _TAIL = 1 << 15  # bytes at the end of a file that `read_newest` reads
 _PART = 1 << 13  # bytes of a part that `part_means` reads
@@ -139,7 +140,7 @@ def read_curves(path: Path, names: Set[str] | None = None) -> MetricCurves:
             agents[seed].add(steps, record)
             agents[seed].run_id = str(record.get("run") or "")
     except FileNotFoundError:
-        return MetricCurves((), warnings=(f"it has no {METRICS}",))
+        return MetricCurves((), warnings=EMPTY[1:])
     except OSError as problem:
         return MetricCurves((), warnings=(f"cannot read its metrics: {words(problem)}",))
     in_order = sorted(agents.values(), key=lambda agent: -1 if agent.seed is None else agent.seed)

@@ -18,7 +18,9 @@ from hmx.jobs.evaluate import evaluate
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.curves import read_curves
 from hmx.records.jsonl import encode
+from hmx.records.lock import RunLock
 from hmx.records.meta import Resume
+from hmx.records.paths import RunPaths
 from hmx.records.plain import plain, plain_object
 from hmx.render.html import page
 from hmx.reports import curves
@@ -108,6 +110,18 @@ def test_a_run_without_metrics_gets_a_page_with_a_warning(hmx, run, lines, why):
     result = hmx("report", "one", "--episodes", "0")
     assert result.exit_code == 0 and why in " ".join(result.stdout.split())
     assert why in page_of(run) and "Different from the defaults" in page_of(run)
+
+
+@pytest.mark.parametrize("lines", [None, ""])
+def test_a_run_before_its_first_record_has_a_grey_note_and_no_warning(hmx, tmp_path, lines):
+    run = make_run(tmp_path / "runs" / "young", {}, state="running")
+    (run / "metrics.jsonl").unlink()
+    if lines is not None:
+        (run / "metrics.jsonl").write_text(lines)
+    with RunLock(RunPaths(run.parent, "young")):
+        result = hmx("report", "young", "--episodes", "0")
+    assert result.exit_code == 0 and "warning" not in result.stderr.lower() and "Warning" not in result.stdout
+    assert '<td class="faint">It has no records yet.</td>' in page_of(run)
 
 
 def test_meta_data_of_a_newer_version_are_named_as_such(hmx, run):

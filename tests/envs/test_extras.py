@@ -10,6 +10,7 @@ from hmx.config import extras
 from hmx.config.extras import install
 from hmx.config.fields import replace
 from hmx.config.schema import Config, EnvConfig, RewardWeights
+from hmx.envs.export import exported
 from hmx.envs.registry import make_env
 from hmx.envs.suites.importing import quiet
 from hmx.errors import ExitCode, HmxError
@@ -166,3 +167,16 @@ def test_short_run_with_the_sizes_of_brax_gets_the_command_of_a_small_start():
     with pytest.raises(HmxError, match=r"983,040; for a small start with Brax, take --preset sound"):
         load(preset="brax", flags={"run.total_steps": "100k"}, environ={})
     assert load(preset="sound", flags={"run.total_steps": "100k"}, environ={}).config.run.total_steps == 100_000
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrong", "hint"),
+    [
+        ("corridor", "slipp", "did you mean slip? settings of corridor are num_agents, max_steps, action_repeat, slip"),
+        ("pendulum", "sha256", "settings of pendulum are num_agents, max_steps, action_repeat"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_those_that_a_user_may_set(env_id, wrong, hint):
+    with pytest.raises(HmxError, match=f"no setting of an environment: {wrong}") as refused:
+        exported(env_id, None, "as_is", {wrong: 1})
+    assert refused.value.hint == hint

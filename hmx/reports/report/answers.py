@@ -199,6 +199,8 @@ def _problems(run: RunFacts) -> Answer:
     texts += [quoted(text, _LONGEST) for text in run.warnings]
     if texts:
         return Answer(WRONG, f"{_capital('; '.join(texts))}.", "bad")
+    if run.state == "running" and not run.records:
+        return Answer(WRONG, "It has no records yet.", "faint")
     if health is None:
         return Answer(WRONG, "Unknown: the rules of hmx doctor were not checked.", "warning")
     notes = "".join(f" {found.title}." for found in _findings(run, "note"))

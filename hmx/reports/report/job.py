@@ -21,7 +21,7 @@ from hmx.jobs.runs import state_of
 from hmx.records import frozen
 from hmx.records.artefact import read_json
 from hmx.records.checkpoints import listing
-from hmx.records.curves import SPEED
+from hmx.records.curves import EMPTY, SPEED
 from hmx.records.layout import find_run
 from hmx.records.meta import NOT_REPLAYED, ROLLBACK, Resume
 from hmx.records.paths import EPISODES, GRADIENTS, SCORE_REPORT, SCORES, RunPaths
@@ -76,6 +76,8 @@ def _facts(paths: RunPaths) -> RunFacts:
     agents = agents_of(found, paths.name, env, source=str(paths.folder))
     drawn = drawn_agents(agents)
     others = tuple(other_reports(paths, warnings))
+    state = state_of(paths, meta)
+    seen = [text for text in found.warnings if state != "running" or text not in EMPTY]
     if meta is not None:
         warnings += [note for entry in meta.resumes for note in entry.notes if NOT_REPLAYED in note]
     evaluation, faults = read_evaluation(paths)
@@ -85,7 +87,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     return RunFacts(
         name=paths.name,
         path=paths.folder,
-        state=state_of(paths, meta),
+        state=state,
         env=env,
         algorithm=config.algo.name if config else "",
         update=max([agent.update for agent in agents] + [meta.update if meta else 0]),
@@ -100,7 +102,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         records=found.records,
         files=_files(paths),
         others=others,
-        warnings=(*warnings, *faults, *found.warnings, *_nonfinite(agents)),
+        warnings=(*warnings, *faults, *seen, *_nonfinite(agents)),
         health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
         meta=meta,
         damaged=frozen.is_damaged(paths),
