@@ -28,6 +28,7 @@ from hmx.study.records import Objective, read_record, write_once
 
 DEFAULT_METRIC = "return"  # stands for the mean episode return
 SETTINGS, ATTEMPTS, ATTEMPT, VERDICT, ADOPTED = "gate.json", "attempts", "attempt.json", "verdict.json", "adopted.json"
+_HINT = "restore it from a copy: each attempt counts, and none may be left out"
 PLACES = Places("gate", "gates", re.compile(re.escape(SETTINGS)))
 CONFIG, CODE, SOURCE, RUNS = "config.toml", "code", "source", "runs"  # in the folder of an attempt
 RESULT, SCORE = "result", "score.json"  # of a seed: what a command writes, and its metric
@@ -170,24 +171,23 @@ def read_gate(folder: Path) -> Ledger:
     Raises:
         HmxError: there is none, a file of it is damaged, or its files do not fit together (exit code 3).
     """
-    settings = read_record(GateSettings, folder / SETTINGS)
+    settings = read_record(GateSettings, folder / SETTINGS, _HINT)
     places = [attempt_folder(folder, 0), *(place for _, place in numbered(folder / ATTEMPTS))]
     attempts = tuple(filter(None, map(_read_attempt, places)))
     found = Ledger(folder=folder, settings=settings, attempts=attempts)
     for file, why in _unfit(found):
-        hint = "restore it from a copy: each attempt counts, and none may be left out"
-        raise HmxError(f"{file} is damaged: {why}", hint, ExitCode.ARTEFACT)
+        raise HmxError(f"{file} is damaged: {why}", _HINT, ExitCode.ARTEFACT)
     return found
 
 
 def _read_attempt(folder: Path) -> Attempt | None:
     """Read an attempt; None for a folder in which it has not begun."""
     names = names_of(folder)
-    if ATTEMPT not in names:
+    if not names & {ATTEMPT, VERDICT, ADOPTED}:
         return None
-    attempt = read_record(Attempt, folder / ATTEMPT)
-    verdict = read_record(GateVerdict, folder / VERDICT) if VERDICT in names else None
-    adopted = read_record(Adoption, folder / ADOPTED).order if ADOPTED in names else 0
+    attempt = read_record(Attempt, folder / ATTEMPT, _HINT)
+    verdict = read_record(GateVerdict, folder / VERDICT, _HINT) if VERDICT in names else None
+    adopted = read_record(Adoption, folder / ADOPTED, _HINT).order if ADOPTED in names else 0
     return dataclasses.replace(attempt, folder=folder, verdict=verdict, adopted=adopted)
 
 

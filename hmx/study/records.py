@@ -306,14 +306,14 @@ def create(path: Path, text: str) -> bool:
         raise HmxError(message, hint, ExitCode.ARTEFACT) from problem
 
 
-def read_record(kind: type[R], path: Path) -> R:
-    """Read the file of a decision or a result.
+def read_record(kind: type[R], path: Path, hint: str = "") -> R:
+    """Read the file of a decision or a result; `hint` says what to do about a damaged one.
 
     Raises:
         NewerSchema: a later hmx wrote it (exit code 3).
         HmxError: it is missing, damaged, or another kind of file (3).
     """
-    hint = f"restore it, or delete it to have it made again: {path}"
+    hint = hint or f"restore it, or delete it to have it made again: {path}"
     data = read_json(path, SCHEMA, f"{path} is missing", hint, sealed_from=1)
     try:
         data.pop("schema")
