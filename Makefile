@@ -23,7 +23,8 @@ ARGS ?=
 WORKERS ?= 2
 PINS ?= constraints.txt
 BIN := $(VENV)/bin
-INSTALL := tools/install.py $(if $(PINS),--constraint $(PINS))
+PINNED := $(if $(PINS),--constraint $(PINS)) --editable
+EXTRAS := gymnasium,gymnax,brax,playground,smax,craftax,navix,xminigrid,jumanji,tensorboard,stablehlo,onnx,board,study,hub,test,test-extras
 INSTALLED := $(VENV)/.installed
 INSTALLED_TEST := $(VENV)/.installed-test
 FILES := $(wildcard hmx tests tools benchmarks examples)
@@ -34,6 +35,14 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .PHONY: help install train test test-most test-long-runs test-marked-optimised test-optimised test-extras test-lowest check static lint format types layers docs docs-current site site-current constraints clean
 
+# Install into the environment $(1) what $(2) says. uv takes seconds, but does not read the settings of pip, such as a mirror:
+# where uv fails, pip installs.
+define install
+	@$(1)/bin/python -m pip -q --disable-pip-version-check install uv && \
+	$(1)/bin/uv pip install --python $(1)/bin/python $(2) || \
+	$(1)/bin/python -m pip --disable-pip-version-check install $(2)
+endef
+
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -43,15 +52,13 @@ $(VENV)/.created:
 
 $(INSTALLED): $(VENV)/.created pyproject.toml $(PINS)
 	@echo "Installing hmx and its dependencies into $(VENV) (a few minutes the first time) ..."
-	@$(BIN)/python $(INSTALL) hatchling editables
-	@$(BIN)/python $(INSTALL) --no-build-isolation --editable .
+	$(call install,$(VENV),$(PINNED) .)
 	@touch $@
 	@echo "Installed. The command is $(BIN)/hmx"
 
 $(INSTALLED_TEST): $(VENV)/.created pyproject.toml $(PINS)
 	@echo "Installing hmx, its dependencies and the test tools into $(VENV) (a few minutes the first time) ..."
-	@$(BIN)/python $(INSTALL) hatchling editables
-	@$(BIN)/python $(INSTALL) --no-build-isolation --editable '.[test]'
+	$(call install,$(VENV),$(PINNED) '.[test]')
 	@touch $(INSTALLED) $@
 
 install: $(INSTALLED)
@@ -84,8 +91,7 @@ $(VENV_EXTRAS)/.created:
 
 $(VENV_EXTRAS)/.installed: $(VENV_EXTRAS)/.created pyproject.toml $(PINS)
 	@echo "Installing hmx, its extras and the test tools into $(VENV_EXTRAS) (a few minutes the first time) ..."
-	@$(VENV_EXTRAS)/bin/python $(INSTALL) hatchling editables
-	@$(VENV_EXTRAS)/bin/python $(INSTALL) --no-build-isolation --editable '.[gymnasium,gymnax,brax,playground,smax,craftax,navix,xminigrid,jumanji,tensorboard,stablehlo,onnx,board,study,hub,test,test-extras]'
+	$(call install,$(VENV_EXTRAS),$(PINNED) '.[$(EXTRAS)]')
 	@touch $@
 
 test-extras: $(VENV_EXTRAS)/.installed
@@ -97,10 +103,11 @@ $(VENV_LOWEST)/.created:
 	@PYTHON="$(PYTHON)" sh tools/make-venv.sh "$(VENV_LOWEST)"
 	@touch $@
 
-$(VENV_LOWEST)/.installed: $(VENV_LOWEST)/.created $(INSTALLED_TEST)
+$(VENV_LOWEST)/.installed: $(VENV_LOWEST)/.created pyproject.toml
 	@echo "Installing the lowest versions into $(VENV_LOWEST) (a few minutes the first time) ..."
-	@$(BIN)/python tools/constraints.py --lowest > $(VENV_LOWEST)/lowest.txt
-	@$(VENV_LOWEST)/bin/python -m pip -qq --disable-pip-version-check install --constraint $(VENV_LOWEST)/lowest.txt --editable '.[test]'
+	@$(VENV_LOWEST)/bin/python -m pip -q --disable-pip-version-check install uv
+	@$(VENV_LOWEST)/bin/uv pip install --python $(VENV_LOWEST)/bin/python --resolution lowest-direct --editable .
+	@$(VENV_LOWEST)/bin/uv pip install --python $(VENV_LOWEST)/bin/python --editable '.[test]'
 	@touch $@
 
 LOWEST := tests/config tests/records tests/stats tests/render tests/cli/test_hello.py tests/jobs/test_train_job.py tests/jobs/test_resume_job.py
@@ -150,7 +157,9 @@ site-current: $(INSTALLED_TEST)
 	@$(BIN)/python tools/site_pages.py --check
 
 constraints: $(VENV_EXTRAS)/.installed
-	@$(VENV_EXTRAS)/bin/python tools/constraints.py
+	@{ grep '^#' constraints.txt; $(VENV_EXTRAS)/bin/uv pip freeze --python $(VENV_EXTRAS)/bin/python --exclude-editable \
+	    | grep -Ev '^(pip|setuptools|uv)=='; } > $(VENV_EXTRAS)/pins.txt
+	@mv $(VENV_EXTRAS)/pins.txt constraints.txt
 
 clean:
 	@echo "Removing $(VENV), $(VENV_EXTRAS), $(VENV_LOWEST), site and caches; runs/ stays."
