@@ -10,11 +10,16 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINES, FUNCTION, PARAMETERS = 400, 60, 7
+KINDS = ("dataclass", "NamedTuple", "TypedDict")
 
 LONG_FILES = 2
 LONG_FUNCTIONS = 0
 LONG_SIGNATURES = 23
 """How many exceed the size; lower a number when there are fewer."""
+
+RECORDS = 456
+SOURCE, SLACK = 64_200, 200
+"""Record types, and lines below hmx/ (docs/adr/0021-size.md); lower a number when there are fewer, lines by `SLACK`."""
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -48,13 +53,32 @@ def long_signatures(modules: list[tuple[str, str]]) -> list[str]:
     return found
 
 
+def records(modules: list[tuple[str, str]]) -> list[str]:
+    """Return the classes that only hold fields: dataclasses, named tuples and typed dictionaries."""
+    return [
+        f"{path}:{node.lineno} {node.name}"
+        for path, text in modules
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+        and any(word in ast.unparse(part) for word in KINDS for part in (*node.bases, *node.decorator_list))
+    ]
+
+
 @pytest.mark.parametrize(
     ("measure", "most"),
-    [(long_files, LONG_FILES), (long_functions, LONG_FUNCTIONS), (long_signatures, LONG_SIGNATURES)],
-)
+    [
+        (long_files, LONG_FILES), (long_functions, LONG_FUNCTIONS), (long_signatures, LONG_SIGNATURES),
+        (records, RECORDS),
+    ],
+)  # fmt: skip
 def test_few_exceed_the_size_and_no_limit_is_too_high(measure, most):
     found = measure(list(sources()))
     assert len(found) == most, "\n".join([f"{len(found)} instead of {most}: lower the limit, or split", *found])
+
+
+def test_the_source_does_not_grow_and_its_limit_is_not_too_high():
+    lines = sum(text.count("\n") for _, text in sources())
+    assert SOURCE - SLACK < lines <= SOURCE, f"{lines:,} lines: docs/adr/0021-size.md says what a feature has to bring"
 
 
 def test_what_is_too_large_is_found():
@@ -65,4 +89,6 @@ def test_what_is_too_large_is_found():
     )
     assert long_functions([("a.py", tall), ("b.py", tall.replace("    pass\n", "", 1))]) == ["a.py:1 tall"]
     assert long_signatures([("a.py", wide)]) == ["a.py:2 wide"]
+    held = "@dataclass(frozen=True)\nclass A: ...\nclass B(NamedTuple): ...\nclass C(TypedDict): ...\nclass D: ...\n"
+    assert records([("a.py", held)]) == ["a.py:2 A", "a.py:3 B", "a.py:4 C"]
     assert long_files([("a.py", "x = 1\n" * LINES), ("b.py", "x = 1\n" * (LINES + 1))]) == ["b.py"]
