@@ -30,7 +30,7 @@ from hmx.algos.gradients.per_group import GroupGradients, gather, layers, make_g
 from hmx.algos.gradients.probe import Probe, group_index, in_parts, make_prober, part_width, play
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.ppo.components import make_ppo_components
-from hmx.algos.ppo.gradients import GroupBatch, GroupRows, at_rows, coefficients, components, ppo_sums
+from hmx.algos.ppo.gradients import GroupBatch, at_rows, coefficients, components, ppo_sums
 from hmx.algos.ppo.loss import policy_advantage, ppo_loss
 from hmx.algos.ppo.update import fit_codec, make_ppo
 from hmx.algos.sequences import take_sequences
@@ -85,7 +85,7 @@ class Costs:
         width = part_width(self.probe.batch, args.groups)
         index, real, self.owner = in_parts(*group_index(self.probe.batch, self.probe.group, args.groups), width)
         self.places, self.whole = (
-            GroupRows(index, real),
+            (index, real),
             GroupBatch(self.probe.batch._replace(advantage=advantage), None),
         )
         each = (np.asarray(self.probe.batch.weight, np.float64).sum(0)[index] * real).sum(1)

@@ -6,7 +6,7 @@ priority is the sum of absolute advantages, as in the Metta training equations.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,7 @@ from hmx.types import Array, Key, Scalar
 
 _SMALLEST = 1e-37  # a float32 that is not yet denormal
 _LARGEST = 1e30  # the sum of millions is still finite
-
-
-class SequenceProbs(NamedTuple):
-    """`probs [S]`, which sum to 1, and `num_nonfinite`: the number of sequences without finite magnitude (int32)."""
-
-    probs: Array
-    num_nonfinite: Array
+_EPS = 1e-6  # weight of a sequence of magnitude 0
 
 
 def sequence_magnitude(advantage: Float[Array, "S T"], mask: Shaped[Array, "S T"] | None = None) -> Float[Array, " S"]:
@@ -36,21 +30,23 @@ def sequence_magnitude(advantage: Float[Array, "S T"], mask: Shaped[Array, "S T"
     return (magnitude if mask is None else jnp.where(mask > 0, magnitude, 0.0)).sum(1)
 
 
-def sequence_probs(magnitude: Float[Array, " S"], alpha: Scalar, eps: Scalar = 1e-6) -> SequenceProbs:
-    """Return the probability of drawing each sequence: `(w + eps) / sum(w + eps)` with `w = magnitude^alpha`.
+def sequence_probs(magnitude: Float[Array, " S"], alpha: Scalar) -> tuple[Float[Array, " S"], Int[Array, ""]]:
+    """Return the probability of drawing each sequence: `(w + 1e-6) / sum(w + 1e-6)` with `w = magnitude^alpha`.
 
-    A sequence whose magnitude is NaN or infinite gets `w = 0`, even if alpha is 0, and is counted. Because of eps it
-    can still be sampled, so a caller that must never train on it has to check the count.
+    A sequence whose magnitude is NaN or infinite gets `w = 0`, even if alpha is 0, and is counted. It can still be
+    sampled, so a caller that must never train on it has to check the count.
 
     Args:
         magnitude: not negative.
         alpha: 0 makes all (finite) sequences equally likely, 1 proportional to their magnitude.
-        eps: weight of a sequence of magnitude 0.
+
+    Returns:
+        The probabilities, which sum to 1, and the number of sequences without finite magnitude.
     """
     finite = jnp.isfinite(magnitude)
     # selected after the power, since anything to the power of 0 is 1, NaN included
-    weight = jnp.where(finite, jnp.minimum(jnp.power(magnitude, alpha), _LARGEST), 0.0) + eps
-    return SequenceProbs(weight / weight.sum(), (~finite).sum(dtype=jnp.int32))
+    weight = jnp.where(finite, jnp.minimum(jnp.power(magnitude, alpha), _LARGEST), 0.0) + _EPS
+    return weight / weight.sum(), (~finite).sum(dtype=jnp.int32)
 
 
 def importance_weights(

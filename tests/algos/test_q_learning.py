@@ -129,9 +129,9 @@ def test_gradient_step_moves_sampled_values_and_stores_their_errors(loss):
     parts = make(dqn__loss=loss, replay__mixing="td", algo__learning_rate=0.01, dqn__batch_size=4)
     replay = filled(parts, [item()])
     hypers = {"learning_rate": jnp.float32(0.01), "is_beta": jnp.float32(1.0)}
-    after, metrics, drawn = learn(parts, learner_of(parts, replay), replay, hypers, jax.random.key(1))
+    after, metrics, (target, _) = learn(parts, learner_of(parts, replay), replay, hypers, jax.random.key(1))
     error = 1.0 + GAMMA * 60.0 - 1.0
-    assert drawn.target.tolist() == [[1.0 + GAMMA * 60.0] * 4]
+    assert target.tolist() == [[1.0 + GAMMA * 60.0] * 4]
     assert after.replay.td_errors[0] == error and after.replay.td_max == error
     # Adam's first step is as long as the learning rate, towards the target, and touches nothing else
     moved = np.asarray(after.params - TABLE)

@@ -26,13 +26,6 @@ COEFS = {TD: 1.0}  # Q-learning's loss has one component: no entropy bonus, no K
 _BLOCK = 1024  # transitions whose targets are computed at once
 
 
-class Networks(NamedTuple):
-    """The parameters that TD errors are computed from."""
-
-    params: Params
-    target_params: Params
-
-
 class GroupTransitions(NamedTuple):
     """Transitions of one group with their targets, of length R."""
 
@@ -52,7 +45,7 @@ class TdTargets(NamedTuple):
 class TdFunctions(NamedTuple):
     """Compiled functions: targets and TD errors of transitions, and gradients of their losses."""
 
-    targets: Callable[[Networks, ReplayState, Array], tuple[Array, Array]]
+    targets: Callable[[Params, Params, ReplayState, Array], tuple[Array, Array]]
     gradients: GroupGrads
 
 
@@ -67,14 +60,14 @@ def make_td_functions(parts: DqnComponents, replayed: bool) -> TdFunctions:
     `replayed` adds losses with the weights of replay as a second component.
     """
 
-    def td_targets(networks: Networks, history: ReplayState, index: Array) -> tuple[Array, Array]:
+    def td_targets(params: Params, target_params: Params, history: ReplayState, index: Array) -> tuple[Array, Array]:
         empty: Any = ()
-        learner = Learner(networks.params, networks.target_params, empty, empty, jnp.int32(0))
+        learner = Learner(params, target_params, empty, empty, jnp.int32(0))
         items = _take(history.items, index)
         ones = jnp.ones(index.shape, jnp.float32)
         batch = ReplayBatch(index, history.birth[index], items, ones, ones)
         target = targets(parts, learner, history, batch)
-        return target, target - td_losses(parts, networks.params, items, target)[1]
+        return target, target - td_losses(parts, params, items, target)[1]
 
     return TdFunctions(jax.jit(td_targets), make_group_gradients(td_sums(parts, replayed)))
 
@@ -91,10 +84,10 @@ def td_sums(parts: DqnComponents, replayed: bool) -> GroupLosses:
 
 
 def td_targets_of(
-    functions: TdFunctions, networks: Networks, history: ReplayState, index: Int[Ints, " n"]
+    functions: TdFunctions, params: Params, target_params: Params, history: ReplayState, index: Int[Ints, " n"]
 ) -> TdTargets:
-    """Compute targets and TD errors of some slots."""
-    found = TdTargets(*in_blocks(partial(functions.targets, networks, history), index))
+    """Compute targets and TD errors of some slots by a network and its target network."""
+    found = TdTargets(*in_blocks(partial(functions.targets, params, target_params, history), index))
     check_finite(found.td_error)
     return found
 

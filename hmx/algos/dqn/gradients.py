@@ -154,8 +154,8 @@ class QReporter:
             common = play_q(self.probers[True], player, again)
             episodes = episodes._replace(acted_std=common.episodes.reward_std)
         slots = np.flatnonzero(probe.counts)
-        networks = q_terms.Networks(state.params, state.learner.target_params)
-        found = q_terms.td_targets_of(self.functions, networks, probe.history, slots)
+        target_params = state.learner.target_params
+        found = q_terms.td_targets_of(self.functions, state.params, target_params, probe.history, slots)
         target = np.zeros(probe.counts.size, np.float32)
         target[slots] = found.target
         sums_of = partial(self._sums, probe, state.params, target)

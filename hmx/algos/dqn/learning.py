@@ -47,13 +47,6 @@ class Learner(NamedTuple):
     gradient_steps: Array  # int32: since the run began
 
 
-class Targets(NamedTuple):
-    """One entry per transition drawn, `[B]`."""
-
-    target: Array  # float32
-    batch: ReplayBatch
-
-
 def team_value(values: Float[Array, "B A"], alive: Bool[Array, "B A"]) -> Float[Array, " B"]:
     """Return the value of a team `[B]`: the sum over the agents that take part (Sunehag et al. 2018, arXiv:1706.05296).
 
@@ -102,14 +95,14 @@ def targets(parts: DqnComponents, learner: Learner, replay: ReplayState, batch: 
 
 def learn(
     parts: DqnComponents, learner: Learner, stored: ReplayState, hypers: Hypers, key: Key
-) -> tuple[Learner, Metrics, Targets]:
+) -> tuple[Learner, Metrics, tuple[Array, ReplayBatch]]:
     """Take all gradient steps of one update.
 
     Returns:
-        The learner after them, their metrics, and the data of each, `[G, B, ...]`.
+        The learner after them, their metrics, and the targets and transitions of each, `[G, B, ...]`.
     """
 
-    def gradient_step(learner: Learner, step: Array) -> tuple[Learner, tuple[Metrics, Targets]]:
+    def gradient_step(learner: Learner, step: Array) -> tuple[Learner, tuple[Metrics, tuple[Array, ReplayBatch]]]:
         replay = learner.replay._replace(items=stored.items)
         is_beta = hypers.get("is_beta", jnp.float32(0.0))
         batch = parts.replay.sample(replay, jax.random.fold_in(key, step), parts.cfg.dqn.batch_size, is_beta)
@@ -135,7 +128,7 @@ def learn(
             "replay/is_weight_max": Max.of(batch.weights),
             "replay/drawn_scored": Mean.of(replay.scored[batch.index]),
         }
-        return after, (metrics, Targets(target, batch))
+        return after, (metrics, (target, batch))
 
     learner, (metrics, drawn) = jax.lax.scan(gradient_step, learner, jnp.arange(parts.cfg.dqn.gradient_steps))
     return learner, over_time(metrics), drawn

@@ -126,8 +126,7 @@ class ReplayReporter:
         # An empty slot has the birth of the very first transition, which follows no other.
         birth = np.pad(stored.birth, (0, len(jax.tree.leaves(stored.items)[0]) - stored.size))
         past = history(stored.items, jnp.asarray(birth))
-        networks = q_terms.Networks(state.params, state.learner.target_params)
-        return q_terms.td_targets_of(self.functions, networks, past, slots)
+        return q_terms.td_targets_of(self.functions, state.params, state.learner.target_params, past, slots)
 
     def _figure(self, stored: Stored, slots: Ints, error: Floats) -> Floats:
         """Return the values that rank the transitions, `[n]`; NaN where unknown."""

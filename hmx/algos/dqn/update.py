@@ -273,7 +273,6 @@ def _experience(parts: DqnComponents, state: DqnState, hypers: Hypers) -> dict[s
     """Return the transitions, targets and weights of the gradient steps, `[G, B, ...]`."""
     k_play, k_learn, _ = _keys(state)
     state, _ = _play(parts, state, hypers, k_play)
-    _, _, drawn = learn(parts, _learner_of(state), state.learner.replay, hypers, k_learn)
-    batch = drawn.batch
+    _, _, (target, batch) = learn(parts, _learner_of(state), state.learner.replay, hypers, k_learn)
     found: dict[str, Array] = batch.items._asdict()
-    return found | {"target": drawn.target, "index": batch.index, "probs": batch.probs, "weights": batch.weights}
+    return found | {"target": target, "index": batch.index, "probs": batch.probs, "weights": batch.weights}

@@ -34,6 +34,8 @@ from hmx.rl.value_codec import Stats
 from hmx.types import Array, Key
 
 COMPONENTS = ("task", "entropy", "kl", "value")
+Rows = tuple[Array | Ints, Array | Bools]
+"""The rows of the probe in one part of a group, `[R]`, and whether each is real, not padding."""
 
 
 def make_ppo_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored | None) -> results.Reporter:
@@ -56,13 +58,6 @@ class GroupBatch(NamedTuple):
 
     batch: Batch
     reference: Array | None  # outputs of the reference policy, [H, R, width]; None for the policy itself
-
-
-class GroupRows(NamedTuple):
-    """The rows of the probe in one part of a group."""
-
-    rows: Array | Ints  # [R]
-    real: Array | Bools  # [R]: False for padding
 
 
 class Checks(NamedTuple):
@@ -118,23 +113,23 @@ def ppo_sums(parts: PpoComponents, kl: KlKind) -> Callable[[Params, GroupBatch, 
 
 
 def at_rows(sums: GroupLosses) -> GroupLosses:
-    """Return the losses as a function `(params, GroupRows, the whole probe as a GroupBatch, *rest)`.
+    """Return the losses as a function `(params, rows of `picked`, the whole probe as a GroupBatch, *rest)`.
 
     The rows are selected inside the compiled program, since their number differs between reports.
     """
 
-    def losses(params: Params, group: GroupRows, whole: GroupBatch, *rest: Tree) -> tuple[Array, Tree]:
+    def losses(params: Params, group: Rows, whole: GroupBatch, *rest: Tree) -> tuple[Array, Tree]:
         return sums(params, picked(whole, group), *rest)
 
     return losses
 
 
-def picked(whole: GroupBatch, group: GroupRows) -> GroupBatch:
+def picked(whole: GroupBatch, group: Rows) -> GroupBatch:
     """Return the rows of one group; those that are padding have weight 0."""
-    rows = jnp.asarray(group.rows)
+    rows, real = jnp.asarray(group[0]), group[1]
     batch = take_sequences(whole.batch, rows, whole.batch.sequence_weight[rows])
     reference = None if whole.reference is None else whole.reference[:, rows]
-    return GroupBatch(batch._replace(weight=batch.weight * group.real[None]), reference)
+    return GroupBatch(batch._replace(weight=batch.weight * real[None]), reference)
 
 
 class _PpoReporter:
@@ -190,8 +185,8 @@ class _PpoReporter:
         group = np.where(np.isin(probe.member, members), probe.group, -1)
         # One width for whole and half groups, so that one program serves both.
         index, real, owner = in_parts(*group_index(batch, group, request.groups), part_width(batch, request.groups))
-        rows, whole = GroupRows(index, real), GroupBatch(batch, probe.reference)
-        found = gather(self.gradients, params, rows, whole, stats, hypers, chunk=request.chunk, owner=owner)
+        whole = GroupBatch(batch, probe.reference)
+        found = gather(self.gradients, params, (index, real), whole, stats, hypers, chunk=request.chunk, owner=owner)
         results.check_finite(found.grads)
         each = (np.asarray(batch.weight, np.float64).sum(0)[index] * real).sum(1)
         steps = np.bincount(owner, weights=each, minlength=request.groups).astype(np.float64)

@@ -12,7 +12,7 @@ from hmx.algos.gradients.buckets import split
 from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import flat, gather, layers, make_group_gradients
 from hmx.algos.gradients.probe import group_index, in_parts, part_width
-from hmx.algos.ppo.gradients import COMPONENTS, GroupBatch, GroupRows, components, picked, ppo_sums
+from hmx.algos.ppo.gradients import COMPONENTS, GroupBatch, components, picked, ppo_sums
 from hmx.algos.ppo.loss import policy_advantage, ppo_loss
 from hmx.algos.sequences import PER_SEQUENCE, Batch, take_sequences
 from hmx.config.fields import replace
@@ -191,7 +191,7 @@ def frozen(batch):
 
 def of_groups(whole, index, real):
     """A batch per group: leaves `[G, H, R, ...]`."""
-    return jax.vmap(picked, (None, 0))(whole, GroupRows(index, real))
+    return jax.vmap(picked, (None, 0))(whole, (index, real))
 
 
 class World:

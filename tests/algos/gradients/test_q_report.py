@@ -9,7 +9,7 @@ import pytest
 from training import hypers_of, leaves
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.dqn.gradient_terms import Networks, group_gradients, make_td_functions, td_targets_of, with_num_envs
+from hmx.algos.dqn.gradient_terms import group_gradients, make_td_functions, td_targets_of, with_num_envs
 from hmx.algos.dqn.learning import td_losses
 from hmx.algos.dqn.replay_gradients import of_state
 from hmx.algos.dqn.update import make_dqn_components
@@ -84,19 +84,19 @@ def test_gradient_is_that_of_training(learned):
     parts = with_num_envs(learned.parts, CFG.env.num_envs)
     index, weights = (np.asarray(learned.seen[name][0]) for name in ("index", "weights"))
     replay = learned.state.learner.replay
-    networks = Networks(learned.before.params, learned.before.learner.target_params)
+    networks = (learned.before.params, learned.before.learner.target_params)
     functions = make_td_functions(parts, True)
-    found = td_targets_of(functions, networks, history(replay.items, replay.birth), index)
+    found = td_targets_of(functions, *networks, history(replay.items, replay.birth), index)
     np.testing.assert_allclose(found.target, learned.seen["target"][0], rtol=1e-6)
     assert np.abs(found.td_error).mean() == pytest.approx(learned.metric("train/td_error"), rel=1e-5)
     place = np.arange(len(index))  # a transition drawn twice has two places
     items = jax.tree.map(lambda leaf: leaf[index], replay.items)
     groups = [place[:5], place[5:12], place[12:]]
-    grads = group_gradients(functions, networks.params, items, groups, found.target, weights, chunk=2)
+    grads = group_gradients(functions, networks[0], items, groups, found.target, weights, chunk=2)
     assert grads.losses[:, 1].sum() / 16 == pytest.approx(learned.metric("train/total_loss"), rel=1e-5)
     assert np.linalg.norm(grads.grads[:, 1].sum(0)) / 16 == pytest.approx(learned.metric("train/grad_norm"), rel=1e-4)
     # the sums of groups are those of one group, however they are cut
-    whole = group_gradients(functions, networks.params, items, [place], found.target, weights, chunk=1, width=16)
+    whole = group_gradients(functions, networks[0], items, [place], found.target, weights, chunk=1, width=16)
     np.testing.assert_allclose(grads.grads.sum(0), whole.grads[0], rtol=1e-4, atol=1e-7)
 
 
@@ -104,9 +104,9 @@ def test_td_errors_equal_those_stored_by_training(learned):
     """What the last gradient step wrote, with the networks that it had."""
     replay = learned.state.learner.replay
     index = np.unique(learned.seen["index"][0])
-    networks = Networks(learned.before.params, learned.before.learner.target_params)
+    networks = (learned.before.params, learned.before.learner.target_params)
     functions = make_td_functions(with_num_envs(learned.parts, CFG.env.num_envs), False)
-    found = td_targets_of(functions, networks, history(replay.items, replay.birth), index)
+    found = td_targets_of(functions, *networks, history(replay.items, replay.birth), index)
     np.testing.assert_allclose(np.abs(found.td_error), replay.td_errors[index], rtol=1e-5, atol=1e-6)
 
 
@@ -123,7 +123,7 @@ def by_hand(loss, **fields):
     usual = {"reward_tp1": [1.0], "agent_done_tp1": [[False]], "obs_tp1": [[[1.0]]]}
     items = items._replace(**{name: jnp.asarray(value) for name, value in {**usual, **fields}.items()})
     functions, slot = make_td_functions(with_num_envs(parts, 1), True), np.zeros(1, int)
-    found = td_targets_of(functions, Networks(TABLE, 10 * TABLE), history(items, jnp.zeros(1, jnp.uint32)), slot)
+    found = td_targets_of(functions, TABLE, 10 * TABLE, history(items, jnp.zeros(1, jnp.uint32)), slot)
     grads = group_gradients(functions, TABLE, items, [slot], found.target, np.float32([0.25]), chunk=1)
     return float(found.target[0]), float(found.td_error[0]), grads.losses[0], grads.grads[0].reshape(2, 2, 4)
 
@@ -165,7 +165,8 @@ def test_report_on_stored_transitions_matches_direct_computation(learned, replay
     state = learned.state
     found = td_targets_of(
         functions,
-        Networks(state.params, state.learner.target_params),
+        state.params,
+        state.learner.target_params,
         history(state.learner.replay.items, state.learner.replay.birth),
         slots,
     )

@@ -19,7 +19,7 @@ from hmx.algos.gradients.ranking import make_ranker
 from hmx.algos.gradients.reporter import make_reporter
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.ppo.components import make_ppo_components
-from hmx.algos.ppo.gradients import GroupBatch, GroupRows, coefficients, components, picked, ppo_sums
+from hmx.algos.ppo.gradients import GroupBatch, coefficients, components, picked, ppo_sums
 from hmx.algos.ppo.loss import policy_advantage, ppo_loss
 from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.ppo.update import fit_codec, make_ppo
@@ -99,7 +99,7 @@ def measured(cfg, parts, state, hypers, batch):
     rows_per_env = batch.sequence_weight.shape[0] // cfg.env.num_envs
     index, real = group_index(frozen, np.arange(batch.sequence_weight.shape[0]) // rows_per_env, cfg.env.num_envs)
     several = make_group_gradients(ppo_sums(parts, "analytic"))
-    groups = jax.vmap(picked, (None, 0))(GroupBatch(frozen, frozen.reference), GroupRows(index, real))
+    groups = jax.vmap(picked, (None, 0))(GroupBatch(frozen, frozen.reference), (index, real))
     found = gather(several, params, groups, stats, hypers, chunk=8)
     steps = np.asarray(groups.batch.weight, np.float64).sum((1, 2))
     assert steps.sum() == batch.weight.sum()
