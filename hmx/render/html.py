@@ -157,9 +157,7 @@ def _chart(plot: blocks.Plot) -> dict[str, JsonValue]:
     """Return a plot as the script reads it: series that share their places refer to one grid, ordered by place."""
     grids: dict[tuple[tuple[float, ...], tuple[float, ...]], int] = {}
     lines: list[JsonValue] = []
-    for series in plot.series:
-        order = [i for i in sorted(range(len(series.x)), key=series.x.__getitem__) if math.isfinite(series.x[i])]
-        order = [i for i in order if series.x[i] > 0 or plot.x.scale == "linear"]
+    for series, order in _layers(plot):
         x, x2 = (tuple(values[i] for i in order) if values else () for values in (series.x, series.x2))
         y = _rounded([series.y[i] for i in order])
         if y.count(None) == len(y):
@@ -181,6 +179,22 @@ def _chart(plot: blocks.Plot) -> dict[str, JsonValue]:
         "series": lines,
         "references": [_labelled(reference) for reference in plot.references],
     }
+
+
+def _layers(plot: blocks.Plot) -> Iterator[tuple[blocks.Series, list[int]]]:
+    """Yield each series with its values in the order of their places; dots above each other are in several layers.
+
+    The script keeps one value per place and series.
+    """
+    for series in plot.series:
+        order = [i for i in sorted(range(len(series.x)), key=series.x.__getitem__) if math.isfinite(series.x[i])]
+        order = [i for i in order if series.x[i] > 0 or plot.x.scale == "linear"]
+        if series.kind != "dots":
+            yield series, order
+            continue
+        above = [list(group) for _, group in itertools.groupby(order, series.x.__getitem__)]
+        for layer in itertools.zip_longest(*above):
+            yield series, [i for i in layer if i is not None]
 
 
 def _labelled(part: blocks.Axis | blocks.Reference) -> JsonValue:

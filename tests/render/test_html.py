@@ -159,6 +159,22 @@ def test_the_script_gets_series_in_order_with_their_places_and_styles():
     assert chart["x"]["format"] == "count" and chart["y"]["label"] == "return"
 
 
+def test_dots_above_each_other_keep_their_values_and_their_tags():
+    """uPlot keeps one value per place and series."""
+    ends = Series("", (1.0, 1.0), (0.0, 1.0), "dots", tags=("low", "high"))
+    trials = Series("done", (2.0, 1.0, 2.0, 2.0), (5.0, 6.0, 7.0, 8.0), "dots", low=(4.0,) * 4, high=(9.0,) * 4)
+    (chart,) = charts(plot(ends, trials))
+    shown = [
+        (line["name"], dict(zip(chart["grids"][line["grid"]]["x"], line["y"], strict=True)), line.get("tags"))
+        for line in chart["series"]
+    ]
+    assert shown == [
+        ("", {1.0: 0.0}, ["low"]), ("", {1.0: 1.0}, ["high"]),
+        ("done", {1.0: 6.0, 2.0: 5.0}, None), ("done", {2.0: 7.0}, None), ("done", {2.0: 8.0}, None),
+    ]  # fmt: skip
+    assert [len(line["low"]) for line in chart["series"][2:]] == [2, 1, 1]
+
+
 def test_bands_and_error_bars_have_both_ends_or_none():
     band = Series("", (0.0, 1.0), (0.5, 0.5), low=(0.0, None), high=(1.0, 1.0))
     half = Series("", (0.0, 1.0), (0.5, 0.5), low=(0.0, 0.1))
