@@ -162,7 +162,8 @@ def work(
     if json:
         print_json({"kind": "result", **done.to_json()})
     if done.signum is not None:
-        say("stopped", f"after {counted(done.trained, 'result')}; another worker continues")
+        say("stopped", f"after {counted(done.trained, 'result')}")
+        say("continue with", f"hmx study work {shlex.quote(str(folder))}")
         raise typer.Exit(128 + done.signum)
     now = done.standing
     if now.state == "failed":

@@ -101,7 +101,9 @@ def _contains(path: Path, text: str) -> bool:
 
 def _exists(folder: Path) -> HmxError:
     now = standing(read_study(folder))
-    return HmxError(f"there is a study {folder}, {now.state}", f"{now.next.text}: {now.next.command}")
+    remove = f"; or remove it: rm -r {shlex.quote(str(folder))}" if now.state == "new" else ""
+    hint = f"{now.next.text}: {now.next.command}; or choose another name{remove}"
+    return HmxError(f"there is a study {folder}, {now.state}", hint)
 
 
 def add_to_study(folder: Path, space: Sequence[str], request: AddRequest) -> Study:

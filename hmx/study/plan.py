@@ -77,14 +77,15 @@ def plan_of(study: Study, steps_per_cpu_second: float | None = None) -> StudyPla
 
 
 class ShortRung(NamedTuple):
-    """Why the first rung of a study may be too short for a value of its objective."""
+    """Why the first rung of a study may be too short for a value of its objective that tells trials apart."""
 
     certain: bool  # whether no trial can have one
     why: str
     longer: str  # options that are long enough; empty if that is unknown
+    so: str = "a trial without a value cannot continue"
 
     def __str__(self) -> str:
-        return f"{self.why}; a trial without a value cannot continue" + f" ({self.longer})" * bool(self.longer)
+        return f"{self.why}; {self.so}" + f" ({self.longer})" * bool(self.longer)
 
 
 def first_rung(study: Study) -> ShortRung | None:
@@ -102,6 +103,7 @@ def _too_short(env: EnvConfig, num_steps: int, sizes: Derived, settings: StudySe
     objective = settings.objective
     updates, per_update = update_at(sizes.num_updates, settings.rungs[0]), num_steps * env.action_repeat
     needs, why, certain = 0, f"rung 0 trains {counted(updates * per_update, 'step')} per environment", False
+    so = ShortRung._field_defaults["so"]
     if objective.threshold is not None and updates < MIN_REPORTS:
         needs, why, certain = MIN_REPORTS, f"{why}, {updates} updates, and a threshold needs {MIN_REPORTS}", True
     elif "mean_episode" in objective.metric:
@@ -110,10 +112,13 @@ def _too_short(env: EnvConfig, num_steps: int, sizes: Derived, settings: StudySe
             return ShortRung(False, f"{why}, and nothing limits an episode of {env.id}", "")
         needs, certain = math.ceil(limit / per_update), entry is not None and entry.endless
         why = f"{why}, the step limit is {limit:,}"
+    if needs <= updates == 1 < len(settings.rungs) and "mean_episode" in objective.metric:
+        needs, certain, so = 2, False, "trials that have not learned would compete"
+        why = "rung 0 trains 1 update, and its episodes are played before that update"
     if updates >= needs:
         return None
     longer = f"--steps {math.ceil(needs / settings.rungs[0] - 1e-9) * sizes.batch_size} is enough"
-    return ShortRung(certain, why, longer + ", or --rungs 1" * (sizes.num_updates >= needs))
+    return ShortRung(certain, why, longer + ", or --rungs 1" * (sizes.num_updates >= needs), so)
 
 
 def longest_episode(cfg: EnvConfig) -> int:

@@ -40,6 +40,7 @@ class Standing:
     next: Advice
     choice: int | None = None  # number of the trial to use; None until that is decided
     confirmed: bool = False  # whether fresh seeds decided it
+    caution: str = ""  # what speaks against the choice of the search
     ranked: Sequence[Trial] = dataclasses.field(default=(), metadata={"json": False})
     """Trials with a value, the first choice first."""
 
@@ -56,8 +57,9 @@ def standing(study: Study) -> Standing:
         return Standing("new", "no trial has begun", work)
     if not search_is_finished(study):
         ended = sum(not trial.open for trial in study.accepted)
-        reason = f"{ended:,} of {counted(settings.trials, 'trial')} have no training to do now"
-        return Standing("searching", reason, work, ranked=ranked)
+        reason = f"{ended:,} of {counted(settings.trials, 'trial')} have paused or ended"
+        reason += "; the best of them continue" if ended == settings.trials else ""
+        return Standing("searching", reason, work, caution=_caution(study), ranked=ranked)
     if not study.accepted:
         return _failed(study, f"all {counted(len(study.trials), 'trial')} were refused: {study.trials[-1].refused}")
     if not any(len(trial.rungs) > study.last_rung for trial in ranked):
@@ -65,7 +67,7 @@ def standing(study: Study) -> Standing:
     if any(one.open for one in study.confirmations) or any(confirmations_due(study)):
         count = max(len(study.confirmations), min(settings.confirm_top, len(study.ranked(study.last_rung))))
         reason = f"{len(study.confirmed):,} of {counted(count, 'confirmation')} on fresh seeds have ended"
-        return Standing("confirming", reason, work, ranked=ranked)
+        return Standing("confirming", reason, work, caution=_caution(study), ranked=ranked)
     known = [one for one in study.confirmations if one.objective is not None]
     if study.confirmations and not known:
         return _failed(study, _without_value(study, study.confirmations, "confirmation"))
@@ -75,7 +77,9 @@ def standing(study: Study) -> Standing:
     first = f"trial {ranked[0].number}"
     use = f"hmx study best {place} --config best.toml"
     if chosen:
-        reason, step = f"{first} is the best on fresh seeds", Advice(f"use the best configuration, {first}", use)
+        alone = len(chosen) == 1 < len(study.accepted)
+        what = "leads the search, and no other trial ran on fresh seeds" if alone else "is the best on fresh seeds"
+        reason, step = f"{first} {what}", Advice(f"use the best configuration, {first}", use)
     elif len(study.accepted) == 1:
         reason, step = f"{first} is the only one", Advice(f"use its configuration, {first}", use)
     else:
@@ -83,7 +87,21 @@ def standing(study: Study) -> Standing:
         more = f"--confirm {DEFAULT_CONFIRM}"
         confirm = f"hmx study add {place} {more} && hmx study work {place}"
         step = Advice(f"{first}, the first of the search, has not run on fresh seeds", confirm)
-    return Standing("finished", reason, step, choice=ranked[0].number, confirmed=bool(chosen), ranked=ranked)
+    confirmed, caution = bool(chosen), _caution(study)
+    return Standing("finished", reason, step, ranked[0].number, confirmed, caution, ranked)
+
+
+def _caution(study: Study) -> str:
+    """Return what is wrong with promotions from a rung whose results are all equal; empty if nothing is."""
+    for rung in range(study.last_rung):
+        known = [trial.rungs[rung].objective for trial in study.accepted if len(trial.rungs) > rung]
+        values = [value for value in known if value is not None]
+        if len(values) > 1 == len({*values}):
+            return (
+                f"all {len(values):,} results at rung {rung} are equal, so the options did not decide which trials "
+                "continued; a longer first rung (--steps) or --rungs 1 tells them apart"
+            )
+    return ""
 
 
 def _without_value(study: Study, runs: Sequence[Trial | Confirmation], what: str) -> str:

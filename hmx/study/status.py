@@ -49,6 +49,8 @@ class RankedTrial:
     low: float | None  # 95 % interval over the seeds
     high: float | None
     confirmed: float | None = None  # objective on fresh seeds
+    confirmed_low: float | None = None
+    confirmed_high: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -140,6 +142,7 @@ def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
     """Return a trial with the interval of its objective, and its objective on fresh seeds if that is known."""
     interval = over_seeds(trial.rungs[-1], study.settings.objective)
     confirmed = study.confirmed.get(trial.number)
+    fresh = over_seeds(confirmed.result, study.settings.objective) if confirmed and confirmed.result else None
     return RankedTrial(
         trial=trial.number,
         label=trial.label,
@@ -149,6 +152,8 @@ def ranked_trial(study: Study, trial: Trial) -> RankedTrial:
         low=interval.low if interval else None,
         high=interval.high if interval else None,
         confirmed=confirmed.objective if confirmed else None,
+        confirmed_low=fresh.low if fresh else None,
+        confirmed_high=fresh.high if fresh else None,
     )
 
 

@@ -80,7 +80,7 @@ def status(found: StudyStatus) -> Document:
         decided = now.state in ("finished", "failed") or found.cpu_seconds_left is None
         left = "" if decided else f", about {_hours(found.cpu_seconds_left or 0)} left"
         rows.append(("processor time", _hours(found.cpu_seconds) + left))
-    blocks: list[Block] = [state_line(now), facts(tuple(rows)), *next_step(now.next)]
+    blocks: list[Block] = [*state_lines(now), facts(tuple(rows)), *next_step(now.next)]
     if found.leading:
         blocks += [Heading("Best" if now.confirmed else "Leading the search", 2), _ranking(found.leading)]
     if found.running:
@@ -93,9 +93,11 @@ def status(found: StudyStatus) -> Document:
     return Document(f"Study {found.study.name}, {now.state}", tuple(blocks))
 
 
-def state_line(now: Standing) -> Paragraph:
-    """Say why a study is in its state."""
-    return Paragraph(f"{now.reason[:1].upper()}{now.reason[1:]}.", "warning" if now.state == "failed" else "plain")
+def state_lines(now: Standing) -> Iterator[Paragraph]:
+    """Say why a study is in its state, and what speaks against its choice."""
+    yield Paragraph(f"{now.reason[:1].upper()}{now.reason[1:]}.", "warning" if now.state == "failed" else "plain")
+    if now.caution:
+        yield Paragraph(f"Warning: {now.caution}.", "warning")
 
 
 def next_step(*steps: Advice) -> Iterator[Block]:
@@ -122,19 +124,23 @@ def best(found: BestTrial) -> Document:
     rows = [
         ("trial", f"{trial.trial}, {found.run}"),
         ("objective", interval(trial.objective, trial.low, trial.high)),
-        *([("confirmed", f"{number(trial.confirmed, 4)} on fresh seeds")] if trial.confirmed is not None else []),
+        *([("confirmed", f"{_confirmed(trial)} on fresh seeds")] if trial.confirmed is not None else []),
         *((key, value_text(value)) for key, value in trial.values.items()),
     ]
     title = "Best trial" if found.standing.confirmed else "First trial of the search"
-    return Document(f"{title} of {found.study.name}", (state_line(found.standing), facts(tuple(rows))))
+    return Document(f"{title} of {found.study.name}", (*state_lines(found.standing), facts(tuple(rows))))
 
 
 def _ranking(best: Sequence[RankedTrial]) -> Table:
     columns = [right("trial", lambda trial: str(trial.trial)), right("rung", lambda trial: str(trial.rung), 1)]
     columns += [right("objective", lambda trial: interval(trial.objective, trial.low, trial.high))]
     if any(trial.confirmed is not None for trial in best):
-        columns += [right("confirmed", lambda trial: number(trial.confirmed, 4))]
+        columns += [right("confirmed", _confirmed)]
     return table_of(best, [*columns, texts("values", lambda trial: values_text(trial.values))])
+
+
+def _confirmed(trial: RankedTrial) -> str:
+    return interval(trial.confirmed, trial.confirmed_low, trial.confirmed_high)
 
 
 def _hours(seconds: float) -> str:

@@ -122,7 +122,7 @@ def work(
         try:
             return worker.run()
         except StopNow as stop:
-            stop.hint = f"another worker continues: hmx study work {shlex.quote(str(study.folder))}"
+            stop.hint = f"continue with: hmx study work {shlex.quote(str(study.folder))}"
             raise
 
 
@@ -166,9 +166,9 @@ class _Worker:
             held = self._tasks()
             if not held:
                 break
-            waits = f"for {counted(len(held), 'run')} of other workers, which may need help if they are killed"
+            waits = f"for {counted(len(held), 'run')} of other workers, to continue them if these are killed"
             if waits != announced:
-                self._tell(WorkStep(kind="waiting", message=f"waits {waits}"))
+                self._tell(WorkStep(kind="waiting", message=waits))
                 announced = waits
             self._wait()
         return WorkResult(

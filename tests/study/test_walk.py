@@ -18,6 +18,7 @@ from hmx.config.fields import replace
 from hmx.errors import HmxError
 from hmx.records.atomic import write_text
 from hmx.registry.load import Loaded
+from hmx.render.quantities import interval
 from hmx.study.create import new_study
 from hmx.study.folder import read_study
 from hmx.study.plan import first_rung, longest_episode, plan_of
@@ -170,6 +171,39 @@ def test_equal_trials_are_ordered_by_number(tmp_path: Path) -> None:
     assert agree(folder) == "finished" and standing(read_study(folder)).choice == 1
 
 
+@pytest.mark.parametrize("confirm", [0, 1, 2])
+def test_the_reason_says_what_fresh_seeds_have_shown(tmp_path: Path, confirm: int) -> None:
+    """One confirmed trial is not the best of several."""
+    now = standing(read_study(make_study(tmp_path / "s", peak, trials=4, confirm=confirm)))
+    reason = (
+        "leads the search; nothing is confirmed on fresh seeds",
+        "leads the search, and no other trial ran on fresh seeds",
+        "is the best on fresh seeds",
+    )[confirm]
+    assert now.reason == f"trial {now.choice} {reason}" and now.confirmed == (confirm > 0)
+
+
+def test_a_rung_whose_results_are_equal_is_named_by_every_command(tmp_path: Path) -> None:
+    make = dict(trials=9, rungs=(1 / 9, 1 / 3, 1.0), confirm=1)
+    folder = make_study(tmp_path / "equal", lambda values: 1.0, **make)
+    caution = standing(read_study(folder)).caution
+    assert caution.startswith("all 9 results at rung 0 are equal, so the options did not decide which trials continued")
+    for command in ("status", "report", "best"):
+        assert caution in " ".join(run(f"hmx study {command} {folder}").stdout.split())
+    assert agree(folder) == "finished"
+    assert standing(read_study(make_study(tmp_path / "other", peak, **make))).caution == ""
+
+
+def test_status_and_best_show_the_interval_of_the_fresh_seeds(tmp_path: Path) -> None:
+    folder = make_study(tmp_path / "s", peak, trials=4, noise=1.0, confirm=2)
+    (best, *_) = study_status(folder).leading
+    assert best.confirmed_low < best.confirmed < best.confirmed_high
+    found = hmx.study_report(folder).finalists[0].confirmed
+    assert (found.low, found.high) == (best.confirmed_low, best.confirmed_high)
+    text = interval(best.confirmed, best.confirmed_low, best.confirmed_high)
+    assert all(text in run(f"hmx study {command} {folder}").stdout for command in ("status", "best"))
+
+
 def test_a_study_of_one_trial_is_used_without_fresh_seeds(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "s", peak, trials=1)
     assert agree(folder) == "finished"
@@ -220,11 +254,12 @@ def test_trials_that_were_all_refused_ask_for_no_worker(tmp_path: Path, count: i
     ("env", "changes", "search", "expected"),
     [
         ("pendulum", {}, {}, "certain"),  # its episodes end only at the limit of 200 steps
-        ("pendulum", {"env.max_steps": 8}, {}, None),
+        ("pendulum", {"env.max_steps": 8}, {}, "may"),  # one update, whose episodes are played before it
         ("corridor", {"env.max_steps": 100}, {}, "may"),  # the finding: an episode may end earlier
         ("corridor", {"env.max_steps": 100}, {"metric": "train/entropy", "minimize": True}, None),
-        ("corridor", {"env.max_steps": 100, "env.action_repeat": 20}, {}, None),
-        ("corridor", {"env.max_steps": 8}, {}, None),
+        ("corridor", {"env.max_steps": 100, "env.action_repeat": 20}, {}, "may"),
+        ("corridor", {"env.max_steps": 8}, {}, "may"),
+        ("corridor", {"env.max_steps": 8, "run.total_steps": 10 * 32}, {}, None),  # two updates
         ("corridor", {"env.max_steps": 8}, {"measure": "steps_to", "threshold": 0.5}, "certain"),  # one update
         ("gymnasium/Unheard-v0", {"env.max_steps": 0}, {}, "may"),
     ],

@@ -17,7 +17,7 @@ from hmx.stats.importance import MIN_TRIALS
 from hmx.study.report import figures
 from hmx.study.report.findings import Finalist, Judgement, OptionImportance, StudyFindings, TrialFacts
 from hmx.study.report.numbers import TRIAL, objective_name, short_names
-from hmx.study.summaries import next_step, state_line, value_text
+from hmx.study.summaries import next_step, state_lines, value_text
 
 _SHOWN = 10  # trials of the table
 _AGAINST: dict[Outcome, str] = {"better": "worse", "weak evidence": "perhaps worse"}
@@ -42,7 +42,7 @@ def document(findings: StudyFindings) -> Document:
 
 def _result(findings: StudyFindings) -> Iterator[Block]:
     yield Heading("Result")
-    yield state_line(findings.standing)
+    yield from state_lines(findings.standing)
     if findings.finalists:
         yield from _best(findings, findings.finalists[0])
     yield Paragraph(_facts(findings), "faint")
