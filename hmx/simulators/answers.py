@@ -8,6 +8,9 @@ _NUMBERS = "biuf"  # kinds of dtypes that are real numbers
 _CHANNELS = (1, 3, 4)  # grey, RGB, and RGB with transparency
 
 
+OBSERVATIONS = "observations"  # the check of observations that are not of their space
+
+
 class Broken(Exception):
     """A simulator returned something that cannot be trained on; the text says what.
 
@@ -62,13 +65,12 @@ def numbers(given: object, dtype: str, what: str) -> np.ndarray:
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in _NUMBERS:
-        raise Broken(f"{what} has the type {array.dtype}; expected {dtype}")
+        raise Broken(f"{what} has the type {array.dtype}; expected {dtype}", OBSERVATIONS)
     with np.errstate(invalid="ignore", over="ignore"):
         cast: np.ndarray = array.astype(dtype)
     if cast.dtype.kind != "f" and not (cast == array).all():
-        raise Broken(
-            f"{what} has the number {array[cast != array].flat[0]:g}, which its space of {dtype} does not have"
-        )
+        wrong = array[cast != array].flat[0]
+        raise Broken(f"{what} has the number {wrong:g}, which its space of {dtype} does not have", OBSERVATIONS)
     return cast
 
 

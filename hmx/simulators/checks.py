@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hmx.errors import shortened
-from hmx.simulators.answers import Broken
+from hmx.simulators.answers import OBSERVATIONS, Broken
 from hmx.simulators.branching import reseed
 from hmx.simulators.episode import CHECKING, Simulation, episode_seed
 
@@ -19,16 +19,20 @@ CHECKS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "spaces": ("two instances have the same spaces", "make every instance with the same spaces"),
     "interface": (
         "reset and step return what Gymnasium's interface says",
-        "return (observation, info) from reset, and (observation, reward, terminated, truncated, info) from step",
+        "return (observation, info) from reset, and (observation, reward, terminated, truncated, info) from step: one "
+        "number as reward, and bools as flags",
     ),
     "masks": (
         "masks of actions are truth values, and allow one",
         "return info['action_mask'] with one bool for each action, true where it is legal",
     ),
-    "observations": ("observations lie in their space", "widen the limits of observation_space, or clip observations"),
+    OBSERVATIONS: (
+        "observations lie in their space",
+        "make observation_space describe the observations (shape, parts, type, limits), or clip observations",
+    ),
     "finite": ("observations and rewards are finite", "find the division by zero or the overflow"),
     "determinism": (
-        "the same seed and actions show the same",
+        "the same seed and actions give the same observations and rewards",
         "draw random numbers from self.np_random, which reset(seed=...) seeds; without this, a resumed run starts "
         "new episodes",
     ),
@@ -125,7 +129,7 @@ class _Play:
         if not np.isfinite(obs).all():
             self.problems.setdefault("finite", f"an observation is not finite at {where}")
         elif not ((obs >= space.low) & (obs <= space.high)).all():
-            self.problems.setdefault("observations", f"an observation lies outside its space at {where}")
+            self.problems.setdefault(OBSERVATIONS, f"an observation lies outside its space at {where}")
         if not np.isfinite(reward):
             self.problems.setdefault("finite", f"the reward is {reward} at {where}")
 

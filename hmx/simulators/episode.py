@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hmx.errors import HmxError
-from hmx.simulators.answers import Broken, flag, number, truths
+from hmx.simulators.answers import OBSERVATIONS, Broken, flag, number, truths
 from hmx.simulators.observations import observations_of
 from hmx.simulators.spaces import Actions, Facts, facts_of, random_rows
 
@@ -52,7 +52,8 @@ class Simulation:
         obs = self._seen(*answer)
         low, high = self.observations.low, self.observations.high
         if not ((obs >= low) & (obs <= high)).all():
-            raise Broken(f"the first observation lies outside its space at index {_where(obs, low, high)}")
+            where = _where(obs, low, high)
+            raise Broken(f"the first observation lies outside its space at index {where}", OBSERVATIONS)
         return obs
 
     def step(self, row: np.ndarray) -> tuple[np.ndarray, float, bool, bool]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hmx.errors import HmxError
 from hmx.registry.observations import CRITIC, is_image, ordered
-from hmx.simulators.answers import Broken, numbers
+from hmx.simulators.answers import OBSERVATIONS, Broken, numbers
 
 Space = Any  # of a simulator
 GUIDE = "docs/simulators.md lists the spaces that hmx reads; a wrapper can convert others"
@@ -55,7 +55,7 @@ def _of_box(space: Space, dtype: str) -> Observations:
     def read(obs: Any) -> np.ndarray:
         array = numbers(obs, dtype, "an observation")
         if array.shape != shape:
-            raise Broken(f"an observation has shape {array.shape}; its space has {shape}")
+            raise Broken(f"an observation has shape {array.shape}; its space has {shape}", OBSERVATIONS)
         return array
 
     return Observations(shape, dtype, *_limits(space), read)
@@ -89,13 +89,14 @@ def _of_parts(boxes: Mapping[str, Space]) -> Observations:
     def read(obs: Any) -> np.ndarray:
         if not isinstance(obs, Mapping) or obs.keys() != shapes.keys():
             shown = f"the parts {sorted(obs)}" if isinstance(obs, Mapping) else f"the type {type(obs).__name__}"
-            raise Broken(f"an observation has {shown}; its space has the parts {sorted(shapes)}")
+            raise Broken(f"an observation has {shown}; its space has the parts {sorted(shapes)}", OBSERVATIONS)
         joined = np.empty(shape, np.float32)
         start = 0
         for name, size in parts:
             part = numbers(obs[name], "float32", f"the part {name} of an observation")
             if part.shape != shapes[name]:
-                raise Broken(f"the part {name} of an observation has shape {part.shape}; its space has {shapes[name]}")
+                what = f"the part {name} of an observation has shape {part.shape}"
+                raise Broken(f"{what}; its space has {shapes[name]}", OBSERVATIONS)
             joined[start : start + size] = part.reshape(-1)
             start += size
         return joined

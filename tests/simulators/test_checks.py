@@ -8,6 +8,8 @@ from simulators.conftest import recipe
 
 from hmx.config.schema import EnvConfig
 from hmx.own.simulator import simulated
+from hmx.render.markdown import markdown
+from hmx.reports.check_env.document import document
 from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.reports.check_env.simulator import check_simulator
 from hmx.simulators.checks import CHECKS, run_checks
@@ -38,7 +40,7 @@ def test_a_good_simulator_passes():
         ("slow reset", "reset", "a reset takes "),
         ("nan reward", "finite", "the reward is nan at step 1 of episode 0"),
         ("outside", "observations", "an observation lies outside its space at step 1 of episode 0"),
-        ("shape", "interface", "an observation has shape"),
+        ("shape", "observations", "an observation has shape"),
         ("no mask", "masks", "allows no action"),
         ("added mask", "masks", "info['action_mask'] has the number -inf; expected bools, or 0 and 1"),
         ("outlives", "resets", "step 1 differs when it is repeated after other episodes: its wrappers Walk keep"),
@@ -58,6 +60,15 @@ def test_play_takes_legal_actions_only():
 
 def test_a_play_without_an_end_skips_what_needs_one():
     assert "no episode ended in 5 steps" in checked(steps=5).skipped["ends"]
+
+
+def test_a_simulator_whose_observations_do_not_fit_is_told_about_its_space():
+    spec = simulated(recipe(fault="shape"), EnvConfig(id="walk")).spec
+    found = check_simulator(EnvConfig(id="walk"), spec, CheckEnvRequest(steps=20))
+    assert [check.check for check in found.failed] == ["observations"]
+    assert "observation_space" in found.failed[0].hint and "info" not in found.failed[0].hint
+    text = markdown(document(found))
+    assert "1 of 13 checks failed, 12 skipped." in text and text.count("the simulator cannot be played") == 1
 
 
 def test_a_simulator_that_ends_its_worker_is_not_told_about_the_interface():

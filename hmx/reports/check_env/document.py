@@ -52,17 +52,21 @@ def values(findings: CheckEnvFindings) -> Table:
 def _blocks(findings: CheckEnvFindings) -> Iterator[Block]:
     failed, checks = findings.failed, findings.checks
     skipped = sum(check.status == "skipped" for check in checks)
+    more = f", {skipped} skipped" if skipped else ""
     if failed:
-        yield Paragraph(f"{len(failed)} of {len(checks)} checks failed.", "bad")
+        yield Paragraph(f"{len(failed)} of {len(checks)} checks failed{more}.", "bad")
     else:
-        more = f", {skipped} skipped" if skipped else ""
         yield Paragraph(f"{len(checks) - skipped} of {len(checks)} checks passed{more}.", "strong")
     yield checks_table(findings)
+    for check in failed:
+        yield Paragraph(f"{check.check}: {check.detail}. Fix: {check.hint}.", "bad")
+    reasons: dict[str, list[str]] = {}
     for check in checks:
-        if check.status == "failed":
-            yield Paragraph(f"{check.check}: {check.detail}. Fix: {check.hint}.", "bad")
-        elif check.status == "skipped":
-            yield Paragraph(f"{check.check} was skipped: {check.detail}.", "faint")
+        if check.status == "skipped":
+            reasons.setdefault(check.detail, []).append(check.check)
+    for reason, names in reasons.items():
+        verb = "was" if len(names) == 1 else "were"
+        yield Paragraph(f"{', '.join(names)} {verb} skipped: {reason}.", "faint")
     yield _sizes(findings)
     if findings.cost:
         yield from _cost(findings.cost)
@@ -78,7 +82,7 @@ def _sizes(found: CheckEnvFindings) -> Table:
     cost = found.simulator
     speed = []
     if _is_simulator(found):
-        played = f"{found.request.steps:,} steps, seed {found.request.seed}"
+        played = f"{found.request.steps:,} steps, seed {found.request.seed}" if cost else "until the failure"
     if cost is not None:
         resets = duration(cost.reset_seconds)
         speed = [("speed", f"{short(cost.steps_per_sec)} steps/s in one process; {resets} per reset")]
