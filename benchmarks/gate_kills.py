@@ -103,7 +103,7 @@ def kill(process: int, place: Path, rng: random.Random, mean: float) -> bool:
 
 
 def where(place: Path) -> str:
-    """Describe the work that a process was killed at, from its files."""
+    """Name the moment at which a process was killed, as the files of its gate show it."""
     try:
         now = find_gate(place)
     except hmx.HmxError:
