@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from hmx.config.coerce import BadValue, coerce
 from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.errors import HmxError
-from hmx.registry.user_code import TRUST_FLAG
+from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
 from hmx.study.request import SearchRequest
 
 P = ParamSpec("P")
@@ -34,15 +34,14 @@ _NAMES = {TRUST_FLAG: "trust", "--policy": "policies"}
 _FLAGGED = {field.flag: field for field in FIELDS.values() if field.flag}
 _SEARCH = fields_of(SearchRequest)
 
-# A value follows its option or command unless the sentence continues there.
-_PROSE = (
-    "a|adds|an|and|another|as|asks|cannot|confirms|continues|contradict|creates|explains|finds|for|has|in|is|keeps|lists|"
-    "makes|names|needs|of|on|or|out|prints|removes|replaces|requires|scores|shows|sizes|to|trains|with|without|writes"
-)
-_VALUE = rf"(?!(?:{_PROSE})\b(?![\w=./-]))(?:'[^']*'|[^\s;&'`-]|(?<=[\w=./])-|-(?=[\d.]))+(?<![.,:;?)`])"
-_OPTION = rf"--[a-z][a-z-]+(?: {_VALUE})?"
+# An option has its value after it, unless it is a switch; a command one word, `compare` several, `train` none.
+_SWITCHES = [flag for flag, field in {**_FLAGGED, **_SEARCH}.items() if field.kind == "bool"]
+_SWITCH = rf"(?:{'|'.join([*_SWITCHES, '--force', TRUST_FLAG, ACCEPT_FLAG])})(?![\w-])"
+_VALUE = r"(?:'[^']*'|[^\s;&'`-]|(?<=[\w=./])-|-(?=[\d.]))+(?<![.,:;?)`])"
+_OPTION = rf"(?:{_SWITCH}|--[a-z][a-z-]+(?: {_VALUE})?)"
 _OPTIONS = re.compile(rf"(?<![\w=-]){_OPTION}(?: {_OPTION})*")
-_COMMAND = re.compile(rf"\bhmx ({'|'.join(_CALLS)})(?![\w-])((?: {_VALUE})*)((?: {_OPTION})*)")
+_WORDS = rf"(?:(?<=compare)(?: {_VALUE})*|(?<!train)(?: {_VALUE})?|)"
+_COMMAND = re.compile(rf"\bhmx ({'|'.join(_CALLS)})(?![\w-])({_WORDS})((?: {_OPTION})*)")
 
 
 def for_python(function: Callable[P, T]) -> Callable[P, T]:

@@ -89,7 +89,7 @@ def _error(env_id: str, paths: RunPaths, rejected: NonFiniteUpdate, where: str) 
         message = f"{names[0]} is not finite{others}; the update was not applied, and {where}"
         hint = (
             f"{files}. To skip such updates: hmx resume {paths.argument} --on-nonfinite skip; "
-            "to prevent them, --set a smaller algo.learning_rate or algo.max_grad_norm"
+            "to prevent them, make algo.learning_rate or algo.max_grad_norm smaller"
         )
     return HmxError(f"update {rejected.update}: {message}", hint, ExitCode.CHECK_FAILED)
 

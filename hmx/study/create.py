@@ -150,7 +150,10 @@ def _check_confirmations(study: Study, seeds: int) -> None:
     if other:
         count = len(study.confirmations[0].seeds)
         message = f"cannot confirm on {counted(seeds, 'seed')}: trial {other[0]} is confirmed on {count}"
-        raise HmxError(message, "hmx study best writes a configuration; hmx train --config trains it on any seeds")
+        raise HmxError(
+            message,
+            "hmx study best STUDY --config FILE writes the best; hmx train --config FILE trains it on any seeds",
+        )
 
 
 def base_config(loaded: Loaded, evaluated: bool) -> Config:
@@ -173,7 +176,7 @@ def _settings(space: tuple[Parameter, ...], request: SearchRequest) -> StudySett
         points = math.prod(len(parameter.choices) for parameter in space)
         if request.trials not in (None, points):
             message = f"--trials {request.trials}: the grid has {counted(points, 'point')}, and each is a trial"
-            raise HmxError(message, "leave --trials out, or use --sampler random")
+            raise HmxError(message, "leave out --trials, or use --sampler random")
     rungs = request.rungs or (1 if sampler == "grid" or request.metric == EVALUATION else 3)
     if request.metric == EVALUATION and rungs > 1:
         raise HmxError(f"--rungs {rungs}: only a run that has ended is evaluated", "--metric evaluation --rungs 1")
@@ -210,7 +213,7 @@ def objective_of(request: SearchRequest) -> Objective:
     if request.metric == EVALUATION:
         if request.minimize or request.measure != "final" or request.threshold is not None:
             message = "--metric evaluation is a mean return; a higher one is better"
-            raise HmxError(message, "leave --minimize, --measure and --threshold out")
+            raise HmxError(message, "leave out --minimize, --measure, --threshold")
         return Objective(metric=EVALUATION)
     if info is None and not given:
         near = nearest(request.metric, [*METRICS, EVALUATION])
@@ -220,7 +223,11 @@ def objective_of(request: SearchRequest) -> Objective:
         raise HmxError(f"--metric {request.metric}: more may be better or worse", "add --maximize or --minimize")
     timed = request.measure in ("steps_to", "cpu_seconds_to")
     if timed != (request.threshold is not None):
-        message = f"--measure {request.measure} needs a threshold" if timed else "--threshold needs a measure of time"
+        message = (
+            f"--measure {request.measure} needs a threshold"
+            if timed
+            else "cannot use --threshold: it needs a measure of time"
+        )
         raise HmxError(message, "--measure steps_to --threshold 0.8")
     maximize = request.maximize or (not request.minimize and info is not None and info.direction == "up")
     return Objective(metric=request.metric, measure=request.measure, threshold=request.threshold, maximize=maximize)

@@ -108,7 +108,7 @@ def read_settings(folder: Path, revision: int) -> StudySettings:
         HmxError: it cannot be read, or is not what hmx wrote (3).
     """
     path = settings_file(folder, revision)
-    hint = "settings are not edited: hmx study add changes a study, hmx study new makes another"
+    hint = "settings are not edited: hmx study add STUDY changes a study, hmx study new NAME makes another"
     try:
         data = tomllib.loads(read_plain(path, MAX_BYTES).decode())
         check_schema(data.pop("schema", None), SCHEMA, str(path))
@@ -196,7 +196,7 @@ def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
     if not revisions or not configs:
         reason = "it has no study.1.toml" if not revisions else f"it has no configuration in {CONFIGS}/"
         message = f"{folder} is not a study: {reason}" if folder.is_dir() else f"there is no study {folder}"
-        raise HmxError(message, "hmx study new makes one", ExitCode.ARTEFACT)
+        raise HmxError(message, "hmx study new NAME makes one", ExitCode.ARTEFACT)
     return revisions, configs
 
 

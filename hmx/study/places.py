@@ -44,7 +44,7 @@ class Places:
             if self.is_one(place):
                 return place
         near = nearest(str(text), self.names(root))
-        hint = f"did you mean {near}?" if near else f"hmx {self.noun} new makes one"
+        hint = f"did you mean {near}?" if near else f"hmx {self.noun} new NAME makes one"
         raise HmxError(f"there is no {self.noun} {text}", hint, ExitCode.ARTEFACT)
 
     def check_name(self, folder: Path) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import pickle
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hmx
-from hmx.api.hints import in_python
+from hmx.api.hints import _CALLS, _FLAGGED, _SEARCH, in_python
 
 TINY = {
     "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 8, "algo.num_steps": 8, "net.hidden": [8],
@@ -176,8 +177,13 @@ def test_a_hint_works_when_it_is_followed_in_python(
         ),
         (
             hmx.new_study,
-            "leave --trials out, or use --sampler random",
-            "leave 'trials' out, or use search={'sampler': 'random'}",
+            "leave out --trials, or use --sampler random",
+            "leave out 'trials', or use search={'sampler': 'random'}",
+        ),
+        (
+            hmx.train,
+            "hmx check-env corridor looks for it; hmx fork first --at 8 goes back",
+            "hmx.check_env('corridor') looks for it; hmx.fork('first', at=8) goes back",
         ),
         (
             hmx.resume,
@@ -197,6 +203,43 @@ def test_options_become_arguments_and_commands_become_calls(
 ) -> None:
     """What has no counterpart in Python stays a command."""
     assert in_python(text, function) == expected
+
+
+TYPED = {flag: field for flag, field in {**_FLAGGED, **_SEARCH}.items() if field.kind != "bool"}
+FOLLOWED = re.compile(
+    rf"(?<![\w=-])({'|'.join(TYPED)}|hmx (?:{'|'.join(_CALLS.keys() - {'train'})}))(?![\w-]) ([a-z]+)(?![\w=./-])"
+)
+VALUES = {
+    **{flag: field.values for flag, field in TYPED.items()},
+    "--devices": {"all"}, "--metric": {"evaluation"}, "--eval-episodes": {"games"},
+}  # fmt: skip
+"""Words that are values, and one of help texts, which are never translated."""
+
+
+def texts(source: str) -> Iterator[str]:
+    """The texts of a module; {} stands for what is filled in."""
+    tree = ast.parse(source)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
+
+
+def prose(text: str) -> list[str]:
+    """The options and commands of a text before a word that is not their value."""
+    return [name for name, word in FOLLOWED.findall(text) if word not in VALUES.get(name, ())]
+
+
+def test_an_option_or_command_in_a_message_has_its_value_after_it_or_a_sign() -> None:
+    """Otherwise the next word of the sentence would become the value in Python."""
+    assert prose("leave --trials out; hmx study new makes one") == ["--trials", "hmx study new"]
+    assert not prose("use --sampler random to search; hmx study new NAME makes one; --trials: too many")
+    root = Path(hmx.__file__).parent
+    files = [file for file in root.rglob("*.py") if file.relative_to(root).parts[0] not in ("cli", "console")]
+    found = {f"{file.name}: {text}" for file in files for text in texts(file.read_text()) if prose(text)}
+    assert not found
 
 
 @pytest.mark.parametrize("name", ["train", "evaluate", "compare", "load_agent", "run_study", "load_config"])

@@ -36,7 +36,11 @@ NEW = rows(
     (["a", "--space", "algo.gamma=0.9..0.99", "--sampler", "grid"], USAGE, ["a grid has no ranges"]),
     (["a", "--space", "algo.gamma=0.9..0.99", "--sampler", "best"], USAGE, ["--sampler best", "quasi-random"]),
     (["a", "--space", "algo.gamma=0.9..0.99", "--metric", "nope"], USAGE, ["there is no such metric"]),
-    (["a", "--space", "algo.gamma=0.9..0.99", "--threshold", "3"], USAGE, ["--threshold needs a measure of time"]),
+    (
+        ["a", "--space", "algo.gamma=0.9..0.99", "--threshold", "3"],
+        USAGE,
+        ["cannot use --threshold: it needs a measure of time"],
+    ),
     (["a", "--space", "algo.gamma=0.9..0.99", "--measure", "steps_to"], USAGE, ["steps_to needs a threshold"]),
     (["a", "--space", "algo.gamma=0.9..0.99", "--config", "nope.toml"], USAGE, ["no such configuration file: nope"]),
     (["a", "--space", "algo.gamma=0.9..0.99", SET, "algo.gama=1"], USAGE, ["did you mean algo.gamma"]),

@@ -111,7 +111,7 @@ def _mixed(name: str, named: Iterable[str], sets: Iterable[str], flags: Mapping[
         message = f"cannot combine {trained} of hmx train with {name}, which has the sizes of {EQUATIONS}"
         return HmxError(message, f"leave out {trained}, or give sizes such as --num-agents and --batch-size")
     message = f"cannot combine {inputs}, of {EQUATIONS}, with {trained}, of hmx train"
-    return HmxError(message, f"leave out {trained} for the equations, or name an environment with --env for hmx train")
+    return HmxError(message, f"leave out {trained} for the equations, or name an environment for hmx train with --env")
 
 
 def _of_trainer(name: str, task: Loaded) -> SizesSource:

@@ -261,7 +261,7 @@ def check_gates(found: ScoreFindings) -> None:
     """Refuse scores that fail a gate (exit code 4)."""
     if found.failed:
         lines = [f"  {gate}" for gate in found.failed]
-        hint = "more --rollouts make scores less noisy; another --metric or --aggregate has fewer ties"
+        hint = "more --rollouts make scores less noisy; another --aggregate, or --metric, has fewer ties"
         raise HmxError("\n".join(["the scores do not pass:", *lines]), hint, ExitCode.CHECK_FAILED)
 
 
