@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tarfile
 from pathlib import Path
 
 import pytest
+
+from hmx.records import meta as metas
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -45,6 +48,21 @@ def test_a_broken_rule_is_reported_in_every_format_and_fails_the_check(hmx, metr
     assert [finding["rule"] for finding in found["findings"]] == ["first-ratio", "few-updates"]
     assert found["failed"] == []
     assert {"rule": "first-ratio", "status": "found", "missing": ""} in found["rules"]
+
+
+def test_the_error_that_ended_a_run_comes_first(hmx, metrics):
+    """Rules see metrics only, so a run that failed had no problem."""
+    assert json.loads(hmx("doctor", "corridor", "--json").stdout)["error"] == ""
+    place = metrics.with_name("meta.json")
+    meta = dataclasses.replace(metas.read(place), state="failed", message="worker 0 ended", hint="hmx check-env ./a.py")
+    metas.write(place, meta)
+    first, second, *rest = hmx("doctor", "corridor").stdout.splitlines()[2:]
+    assert (first, second) == ("The run failed: worker 0 ended.", "Try: hmx check-env ./a.py.")
+    assert rest[0].startswith("No problem and 1 note found")
+    found = json.loads(hmx("doctor", "corridor", "--json").stdout)
+    assert (found["error"], found["remedy"]) == ("the run failed: worker 0 ended", "hmx check-env ./a.py")
+    metas.write(place, dataclasses.replace(meta, state="running", message="", hint=""))  # and no process holds it
+    assert "The run crashed.\nTry: hmx resume corridor.\n" in hmx("doctor", "corridor").stdout
 
 
 def test_damaged_lines_are_skipped_and_counted(hmx, metrics):

@@ -12,8 +12,10 @@ from hmx.reports.doctor.monitor import Finding
 
 
 def document(findings: HealthFindings) -> Document:
-    """Build the report: the verdict, then each finding with its evidence and advice."""
-    return Document(f"Health of {findings.run.name}", tuple(blocks(findings)))
+    """Build the report: what ended the run, the verdict, then each finding with its evidence and advice."""
+    ended = [Paragraph(f"{findings.error[:1].upper()}{findings.error[1:]}.", "bad")] if findings.error else []
+    ended += [Paragraph(f"Try: {findings.remedy}.", "strong")] if findings.remedy else []
+    return Document(f"Health of {findings.run.name}", (*ended, *blocks(findings)))
 
 
 def blocks(findings: HealthFindings) -> Iterator[Block]:

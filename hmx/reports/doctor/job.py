@@ -51,6 +51,8 @@ class HealthFindings(ShortRepr):
     is_log: bool = False  # of another program
     runs: tuple[str, ...] = ()  # names of the runs in a log of several, in the order of `seeds`
     failed: tuple[str, ...] = ()  # rules of --fail-on that are broken
+    error: str = ""  # that ended the run, if it failed or crashed
+    remedy: str = ""  # what to do about it
 
     @property
     def verdict(self) -> str:
@@ -147,8 +149,13 @@ def doctor(run: str | Path, fail_on: Sequence[str] = (), root: str | Path = DEFA
         raise HmxError(f"cannot read {paths.metrics}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
     state = state_of(paths, meta)
     origin = next((described(entry) for entry in reversed(resumes) if entry.parent), "")
-    return _findings(paths.folder, monitor, fail_on, env=monitor.cfg.env.id if monitor.cfg else "", state=state,
-                     warnings=tuple(records.warnings), origin=origin)  # fmt: skip
+    ended = state in ("failed", "crashed")
+    return _findings(
+        paths.folder, monitor, fail_on, env=monitor.cfg.env.id if monitor.cfg else "", state=state,
+        warnings=tuple(records.warnings), origin=origin,
+        error=f"the run {state}" + (f": {meta.message}" if meta and meta.message else "") if ended else "",
+        remedy=(meta and meta.hint) or f"hmx resume {paths.argument}" if ended else "",
+    )  # fmt: skip
 
 
 def _of_log(path: Path, fail_on: Sequence[str]) -> HealthFindings:
