@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hmx.registry.load import Loaded
     from hmx.runs.sinks import Sink
     from hmx.study.cluster import ClusterFile
-    from hmx.study.worker import WorkStep
+    from hmx.study.worker import WorkResult, WorkStep
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
@@ -161,6 +161,11 @@ def work(
     done = job(folder, tell=tell, sinks=sinks, other_versions=other_versions, command_line=["hmx", *sys.argv[1:]])
     if json:
         print_json({"kind": "result", **done.to_json()})
+    _end(folder, done, quiet)
+
+
+def _end(folder: Path, done: WorkResult, quiet: bool) -> None:
+    """Say how the work has ended; exit with 128 and the signal, or with 4 if the study has failed."""
     if done.signum is not None:
         say("stopped", f"after {counted(done.trained, 'result')}")
         say("continue with", f"hmx study work {shlex.quote(str(folder))}")

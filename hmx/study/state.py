@@ -92,7 +92,7 @@ def standing(study: Study) -> Standing:
 
 
 def _caution(study: Study) -> str:
-    """Return what is wrong with promotions from a rung whose results are all equal; empty if nothing is."""
+    """Describe promotions from a rung whose results are all equal; empty without any."""
     for rung in range(study.last_rung):
         known = [trial.rungs[rung].objective for trial in study.accepted if len(trial.rungs) > rung]
         values = [value for value in known if value is not None]

@@ -62,7 +62,7 @@ def test_a_play_without_an_end_skips_what_needs_one():
     assert "no episode ended in 5 steps" in checked(steps=5).skipped["ends"]
 
 
-def test_a_simulator_whose_observations_do_not_fit_is_told_about_its_space():
+def test_observations_that_do_not_fit_name_the_space():
     spec = simulated(recipe(fault="shape"), EnvConfig(id="walk")).spec
     found = check_simulator(EnvConfig(id="walk"), spec, CheckEnvRequest(steps=20))
     assert [check.check for check in found.failed] == ["observations"]
