@@ -12,7 +12,7 @@ E, 80 s: the share of training that metrics, gradient reports and consequence sc
 
 A part ends after its seconds at the latest. FOLDER/results.jsonl gets a line for the machine and one for each figure,
 as soon as it is known; what was cut or failed has a line too. While part A runs, other processes compile what the
-later parts measure: equality of bits is no matter of speed. With other parts only, they begin after that.
+later parts measure: equality of bits is no matter of speed. Without part A, the others wait for that.
 
 Nothing is fetched. `--peers` is a folder with the packages of rejax, gymnax before 1.0 and distrax (`pip install
 --target FOLDER`), `--purejaxrl` a clone of its repository; without them part C measures hmx alone. `--tiny` has sizes
@@ -380,7 +380,7 @@ def machine() -> Row:
 
 def measure(context: Context, parts: Sequence[str], write: Callable[[Row], None]) -> None:
     """Run the parts one after another; `write` gets each row at once."""
-    others = compiling(context, parts)
+    others = [] if context.sizes == TINY else compiling(context, parts)
     if "A" not in parts:
         wait_for(others, time.monotonic() + SECONDS["A"])
     for part in parts:
