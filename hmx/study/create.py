@@ -150,10 +150,7 @@ def _check_confirmations(study: Study, seeds: int) -> None:
     if other:
         count = len(study.confirmations[0].seeds)
         message = f"cannot confirm on {counted(seeds, 'seed')}: trial {other[0]} is confirmed on {count}"
-        raise HmxError(
-            message,
-            "hmx study best STUDY --config FILE writes the best; hmx train --config FILE trains it on any seeds",
-        )
+        raise HmxError(message, "hmx study best STUDY --config FILE writes a configuration to train on any seeds")
 
 
 def base_config(loaded: Loaded, evaluated: bool) -> Config:
@@ -223,11 +220,7 @@ def objective_of(request: SearchRequest) -> Objective:
         raise HmxError(f"--metric {request.metric}: more may be better or worse", "add --maximize or --minimize")
     timed = request.measure in ("steps_to", "cpu_seconds_to")
     if timed != (request.threshold is not None):
-        message = (
-            f"--measure {request.measure} needs a threshold"
-            if timed
-            else "cannot use --threshold: it needs a measure of time"
-        )
+        message = f"--measure {request.measure} needs a threshold" if timed else "a threshold needs a measure of time"
         raise HmxError(message, "--measure steps_to --threshold 0.8")
     maximize = request.maximize or (not request.minimize and info is not None and info.direction == "up")
     return Objective(metric=request.metric, measure=request.measure, threshold=request.threshold, maximize=maximize)
