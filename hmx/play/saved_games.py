@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import jax
 import numpy as np
@@ -21,12 +20,11 @@ from hmx.errors import ExitCode, HmxError
 from hmx.play.simulator import Simulator
 from hmx.records import atomic
 from hmx.records.atomic import writing
-from hmx.records.plain import plain_object
+from hmx.records.plain import plain_object, typed
 from hmx.reports.review.job import PlayedGame
 from hmx.reports.review.judge import GamePositions
 
 SCHEMA = 1
-GAMES = Path("games")
 _MOST = 10_000  # files of one seed
 _LARGEST = {"seed": MAX_SEED, "episode": 100_000, "undo_depth": 64}
 
@@ -86,7 +84,7 @@ def read(path: Path) -> SavedGame:
     except OSError as problem:
         why = words(problem)
         raise HmxError(f"cannot read {name}: {why}", hint, ExitCode.ARTEFACT) from None
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         raise HmxError(f"cannot review {name}: not a saved game", hint) from None
     unknown = [action for action in game.actions if action not in ACTION_NAMES]
     if unknown or not game.actions:
@@ -96,18 +94,11 @@ def read(path: Path) -> SavedGame:
 
 
 def _game(data: object) -> SavedGame:
-    """Return a saved game from JSON; raise ValueError, TypeError, KeyError or OverflowError for anything else."""
-    if not isinstance(data, dict) or data["schema"] != SCHEMA or data["rules"] not in get_args(GameRules):
+    """Return a saved game from JSON; raise ValueError or TypeError for anything else."""
+    game = typed(SavedGame, data)
+    if game.schema != SCHEMA or any(getattr(game, name) > largest for name, largest in _LARGEST.items()):
         raise ValueError("not a saved game")
-    whole = {name: data[name] for name in _LARGEST}
-    if not all(type(number) is int and 0 <= number <= _LARGEST[name] for name, number in whole.items()):
-        raise ValueError("not a saved game")
-    position = data["position"]
-    if position is not None and not isinstance(position, dict):
-        raise ValueError("not a saved game")
-    actions = tuple(str(action) for action in data["actions"])
-    outcome, total = str(data["outcome"]), float(data["total"])
-    return SavedGame(**whole, rules=data["rules"], actions=actions, outcome=outcome, total=total, position=position)
+    return game
 
 
 def replayed(saved: SavedGame, name: str, env: EnvConfig) -> PlayedGame:
