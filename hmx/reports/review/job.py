@@ -15,7 +15,7 @@ import numpy as np
 from hmx.algos.evaluate import EvalPolicy, KeptStep, keep_step, make_evaluation, make_recorder, record, taking
 from hmx.algos.policy_outputs import make_policy_outputs
 from hmx.algos.types import Carry, Decision
-from hmx.config.schema import Config, EnvConfig
+from hmx.config.schema import EnvConfig
 from hmx.envs.hackmatrix.entry import GameRules
 from hmx.envs.protocol import EnvSpec, EnvState, playable, take
 from hmx.errors import HmxError
@@ -25,7 +25,7 @@ from hmx.reports.review.findings import GameReview, ReviewFindings
 from hmx.reports.review.judge import GamePositions, Judge, compile_program, judge_game, options_of
 from hmx.reports.review.request import ReviewRequest
 from hmx.runs.compilation import enable_cache
-from hmx.runs.restoring import Run
+from hmx.runs.restoring import Restored, Run
 from hmx.runs.session import Session
 from hmx.runs.signals import interruptible
 from hmx.scoring import make_continuation
@@ -42,14 +42,6 @@ class PlayedGame(NamedTuple):
     positions: GamePositions
     outcome: str
     total: float
-
-
-class _Opened(NamedTuple):
-    judge: Judge
-    cfg: Config
-    name: str
-    checkpoint: int
-    warnings: tuple[str, ...]
 
 
 def review_run(
@@ -71,10 +63,10 @@ def review_run(
     request = request or ReviewRequest()
     enable_cache()
     player = _open(run, request, None)
-    opened = player if not request.agent else _open(request.agent, request, player.cfg.env)
+    opened = player if not request.agent else _open(request.agent, request, player[1].cfg.env)
     progress("playing", 0, request.episodes)
-    games = play_games(player.judge, request.episodes, request.seed)
-    return _review(str(run), opened, games, request, progress)
+    games = play_games(player[0], request.episodes, request.seed)
+    return _review(str(run), *opened, games, request, progress)
 
 
 def review_game(
@@ -103,13 +95,13 @@ def review_game(
     request = request or ReviewRequest()
     enable_cache()
     env = EnvConfig(rules=rules, undo_depth=undo_depth)
-    opened = _open(request.agent or CHAMPION, request, env)
+    judge, run, restored = _open(request.agent or CHAMPION, request, env)
     progress("playing", 0, 1)
-    game = interruptible(partial(replay, dataclasses.replace(opened.cfg.env, max_steps=0)))
-    return _review(source, opened, [game], request, progress)
+    game = interruptible(partial(replay, dataclasses.replace(run.cfg.env, max_steps=0)))
+    return _review(source, judge, run, restored, [game], request, progress)
 
 
-def _open(run: str | Path, request: ReviewRequest, env: EnvConfig | None) -> _Opened:
+def _open(run: str | Path, request: ReviewRequest, env: EnvConfig | None) -> tuple[Judge, Run, Restored]:
     """Load the agent of a run, in its own environment or in `env`."""
     source = Run.find(run)
     cfg, name = source.cfg, source.name
@@ -131,8 +123,7 @@ def _open(run: str | Path, request: ReviewRequest, env: EnvConfig | None) -> _Op
         # After restoring: a policy fits the environment that it was made with. It does not see the depth.
         source = source.changed({"env.undo_depth": env.undo_depth})
         session = source.open()
-    judge = judge_of(session, restored.state, request)
-    return _Opened(judge, source.cfg, name, restored.update, tuple(restored.warnings))
+    return judge_of(session, restored.state, request), source, restored
 
 
 def judge_of(session: Session, state: Any, request: ReviewRequest) -> Judge:
@@ -178,13 +169,14 @@ def _game(spec: EnvSpec, name: str, steps: Sequence[KeptStep]) -> PlayedGame:
 
 
 def _review(
-    source: str, opened: _Opened, games: list[PlayedGame], request: ReviewRequest, progress: Progress
-) -> ReviewFindings:
+    source: str, judge: Judge, run: Run, restored: Restored, games: list[PlayedGame], request: ReviewRequest,
+    progress: Progress,
+) -> ReviewFindings:  # fmt: skip
     reviews = []
-    program = compile_program(opened.judge)
+    program = compile_program(judge)
     for number, game in enumerate(games):
         progress("reviewing" if number else "compiling and reviewing", number, len(games))
-        decisions = judge_game(opened.judge, program, game.positions, request, number)
+        decisions = judge_game(judge, program, game.positions, request, number)
         blunders = sum(decision.blunder for decision in decisions)
         reviews.append(
             GameReview(game.name, len(game.positions.taken), game.outcome, game.total, blunders, tuple(decisions))
@@ -192,10 +184,10 @@ def _review(
     progress("reviewing", len(games), len(games))
     return ReviewFindings(
         source=source,
-        env=opened.cfg.env.id,
-        agent=opened.name,
-        checkpoint=opened.checkpoint,
-        redrawn=opened.judge.env.spec.redrawn is not None,
+        env=run.cfg.env.id,
+        agent=run.name,
+        checkpoint=restored.update,
+        redrawn=judge.env.spec.redrawn is not None,
         games=tuple(reviews),
-        warnings=opened.warnings,
+        warnings=tuple(restored.warnings),
     )
