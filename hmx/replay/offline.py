@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, UInt32
@@ -12,18 +12,14 @@ from hmx.replay.priority import exponents
 from hmx.replay.state import ReplayState, all_densities, all_leaves, ess_share, fitted, with_scale
 
 
-class Probabilities(NamedTuple):
-    """Sampling probabilities of transitions."""
-
-    probs: Float[Array, " N"]
-    ess: Float[Array, ""]  # effective sample size as a share of N
-    alphas: Float[Array, " 2"]  # exponents of TD errors and scores in use
-
-
 def probabilities(
     td_errors: Float[Array, " N"], scores: Float[Array, " N"], scored: Bool[Array, " N"], options: ReplayConfig
-) -> Probabilities:
-    """Compute the sampling probabilities of a full buffer of N transitions; all inputs are at least 0."""
+) -> tuple[Float[Array, " N"], Float[Array, ""], Float[Array, " 2"]]:
+    """Compute the sampling probabilities of a full buffer of N transitions; all inputs are at least 0.
+
+    Returns:
+        The probabilities, their effective sample size as a share of N, and the exponents of TD errors and scores.
+    """
     size = td_errors.shape[0]
     state = _partial(
         td_errors=td_errors,
@@ -36,7 +32,7 @@ def probabilities(
     )
     state = fitted(with_scale(state, options), options) if options.target_ess > 0.0 else with_scale(state, options)
     densities = all_densities(state, options, all_leaves(state, options))
-    return Probabilities(densities / size, ess_share(densities, state.size), state.alphas)
+    return densities / size, ess_share(densities, state.size), state.alphas
 
 
 def history(items: Any, birth: UInt32[Array, " N"]) -> ReplayState:

@@ -196,7 +196,7 @@ def _transitions(path: Path, buffer: Buffer, replay: ReplayConfig) -> Stored:
         what = f"{path} is damaged: it holds TD errors or scores that are negative or not finite"
         raise HmxError(what, "use an intact copy", ExitCode.ARTEFACT)
     td_errors, scores, scored = (jnp.asarray(leaf) for leaf in (*values, buffer.scored))
-    found = probabilities(td_errors, scores, scored, replay)
+    probs, _, _ = probabilities(td_errors, scores, scored, replay)
     return Stored(
         name=str(path),
         num_envs=buffer.header.num_envs,
@@ -206,7 +206,7 @@ def _transitions(path: Path, buffer: Buffer, replay: ReplayConfig) -> Stored:
         td_errors=buffer.td_errors,
         scores=buffer.consequence_scores,
         scored=buffer.scored,
-        probs=np.asarray(found.probs),
+        probs=np.asarray(probs),
     )
 
 

@@ -113,16 +113,16 @@ def replay_facts(buffer: Buffer, request: ScoreRequest) -> findings.ReplayFacts:
         mixing=request.mixing, mu=request.mu, alpha_td=request.alpha_td, alpha_c=request.alpha_c,
         eps_td=request.eps_td, target_ess=request.target_ess,
     )  # fmt: skip
-    drawn = probabilities(jnp.asarray(buffer.td_errors), jnp.asarray(scores), jnp.asarray(scored), how)
-    probs = np.asarray(drawn.probs, np.float64)
+    drawn, ess, alphas = probabilities(jnp.asarray(buffer.td_errors), jnp.asarray(scores), jnp.asarray(scored), how)
+    probs = np.asarray(drawn, np.float64)
     weights = 1.0 / (len(probs) * probs)
     return findings.ReplayFacts(
-        ess=float(drawn.ess),
+        ess=float(ess),
         prob_ratio=float(probs.max() / probs.min()),
         is_weight_min=float(weights.min()),
         is_weight_max=float(weights.max()),
-        alpha_td=float(drawn.alphas[0]),
-        alpha_c=float(drawn.alphas[1]),
+        alpha_td=float(alphas[0]),
+        alpha_c=float(alphas[1]),
     )
 
 
