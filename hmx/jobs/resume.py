@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from hmx.config import codec
 from hmx.config.files import Unreadable
 from hmx.config.schedules import SCHEDULED
 from hmx.config.schema import Config
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, counted
 from hmx.jobs.changed import changed, other_run
 from hmx.jobs.healthy import check_alone
 from hmx.jobs.train import NewRun, TrainResult, made_on, run_session, start_run, worker_result
@@ -32,6 +33,7 @@ from hmx.records.meta import Meta
 from hmx.records.own_environment import environment_facts, keep_environment
 from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult
+from hmx.registry.derive import derive
 from hmx.registry.load import Loaded
 from hmx.registry.user_code import Permissions, hashes_of
 from hmx.runs import reference as references
@@ -243,7 +245,9 @@ def open_to_train(task: Loaded, paths: RunPaths, programs: Programs | None = Non
 
 def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | None = None) -> Continued:
     run = Run.of(paths)
-    session = open_to_train(changed(run, changes), paths, programs)
+    task = changed(run, changes)
+    _check_steps(run, paths, task.config)
+    session = open_to_train(task, paths, programs)
     try:
         restored = restore(session, paths)
     except DoesNotFit as problem:  # for example with a file of the environment that has changed
@@ -257,6 +261,18 @@ def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | N
         message = f"{paths.name} is finished: {steps:,} steps, {restored.update:,} updates"
         raise HmxError(message, f"to extend it: hmx resume {paths.argument} --steps {2 * steps}")
     return continued(run, session, restored)
+
+
+def _check_steps(run: Run, paths: RunPaths, planned: Config) -> None:
+    """Refuse fewer steps than the run has trained, whatever else is wrong with their number."""
+    own, asked, done = derive(run.cfg), planned.run.total_steps, max(run.updates(), default=0)
+    if planned.run.total_steps == run.cfg.run.total_steps or math.ceil(asked / own.batch_size) >= done:
+        return
+    steps, again = done * own.batch_size, f"hmx resume {paths.argument}"
+    hint = f"to extend it: {again} --steps {2 * steps}"
+    if done < own.num_updates:
+        hint = f"to continue to its own {run.cfg.run.total_steps:,} steps: {again}; {hint}"
+    raise HmxError(f"cannot resume {paths.name} to {counted(asked, 'step')}: it has trained {steps:,}", hint)
 
 
 def continued(run: Run, session: Session, restored: Restored) -> Continued:

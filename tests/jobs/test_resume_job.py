@@ -115,6 +115,20 @@ def test_a_finished_run_can_be_extended_to_the_same_bits(make_config: MakeConfig
     assert (entry.update, entry.command, entry.changes) == (3, ("hmx", "resume"), {"run.total_steps": [96, 192]})
 
 
+@pytest.mark.parametrize("steps", ["1", "64"])  # less than an update, and less than the run has
+def test_fewer_steps_than_a_run_has_trained_are_refused(make_config: MakeConfig, watcher: Any, steps: str) -> None:
+    run = train(make_config(6), sinks=[watcher(stop_at=3)]).run
+    with pytest.raises(HmxError, match=f"to {steps} steps?: it has trained 128") as caught:
+        resume(run, changes={"run.total_steps": steps})
+    name = f"hmx resume {run}"
+    hint = f"to continue to its own 192 steps: {name}; to extend it: {name} --steps 256"
+    assert (caught.value.hint, caught.value.exit_code) == (hint, ExitCode.USAGE)
+    assert resume(run, changes={"run.total_steps": "128"}).state == "finished"  # as much as it has
+    with pytest.raises(HmxError) as caught:
+        resume(run, changes={"run.total_steps": "32"})
+    assert caught.value.hint == f"to extend it: {name} --steps 256"
+
+
 def test_a_run_killed_before_its_evaluation_is_evaluated(make_config: MakeConfig) -> None:
     run = train(make_config(2, run__eval_episodes=3)).run
     meta, before = metas.read(run / "meta.json"), checkpoints(run)
