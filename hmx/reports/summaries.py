@@ -40,6 +40,7 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
     name = result.resume_command.removeprefix("hmx resume ")
     steps = result.env_steps * result.num_seeds
     further: tuple[str, ...] = (f"hmx watch {name}", f"hmx evaluate {name}")
+    further += (f"hmx report {name}",) if page else ()
     if result.state == "interrupted":
         further = (result.resume_command, *further)
     seconds = f"{result.seconds:.1f} s" if result.seconds < 60 else clock(result.seconds)
@@ -47,7 +48,7 @@ def training(result: TrainResult, command: Callable[[str], str] = str, page: Pat
         ("steps", f"{steps:,} at {short(result.steps_per_sec)} steps/s on {result.device}"),
         ("time", f"{seconds} of training"),
         ("run", str(result.run)),
-        *([("page", command(f"{page}; hmx report {name} adds episodes"))] if page else []),
+        *([("page", f"{page}, without episodes")] if page else []),
         *_listed("next", [command(text) for text in further]),
     ]
     blocks: list[Block] = [policies(result.evaluation, TRAINED)] if result.evaluation else []

@@ -32,7 +32,8 @@ def test_run_ends_with_random_and_trained_results_and_next_steps(hmx, tmp_path):
     ]  # fmt: skip
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
     assert float(rows["trained"][1]) > float(rows["random"][1])
-    assert "hmx evaluate first" in result.stdout and "hmx watch first" in result.stdout
+    next_lines = "next   hmx watch first\n       hmx evaluate first\n       hmx report first\n"  # each can be copied
+    assert "page   runs/first/reports/report.html, without episodes\n" + next_lines in result.stdout
     assert (tmp_path / "runs" / "first" / "run.toml").exists()
 
 
