@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -19,8 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from hmx.play.keys import Echo
-from hmx.records.curves import EVALUATED, UNTRAINED
+from hmx.records.curves import EVALUATED, UNTRAINED, Records
 from hmx.records.jsonl import encode
+from hmx.records.paths import METRICS
 from hmx.render.quantities import clock, short, sparkline
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
@@ -42,6 +43,13 @@ NOTES = {
     "compiling": "the next run with these sizes starts faster",
     "stopping": "saves a checkpoint first; Ctrl-C again stops at once, without saving",
 }
+
+
+def earlier(info: RunInfo) -> Iterator[Record]:
+    """Yield the records of a resumed run from before its first update here, as far as they can be read."""
+    if info.first_update:
+        with contextlib.suppress(OSError):
+            yield from (record for _, record in Records(info.path / METRICS))
 
 
 class RecentReturn:
@@ -112,6 +120,7 @@ class ConsoleSink(Sink):
         self._phase = "starting"
         self._phase_since = now()
         self._trained = 0.0  # seconds of training so far, this process
+        self._before = 0.0  # and of earlier ones
         self._first_steps = 0
         self._steps = 0
         self._latest: dict[str, float] = {}
@@ -123,6 +132,9 @@ class ConsoleSink(Sink):
         """Show the panel."""
         self._info = info
         self._first_steps = self._steps = info.first_update * info.steps_per_update
+        for record in earlier(info):
+            self._returns.record(record)
+            self._before = float(record.get("elapsed", self._before))
         self._phase_since = self._now()
         if self._console.is_terminal:
             self._live = Live(
@@ -210,7 +222,7 @@ class ConsoleSink(Sink):
         if not done or seconds <= 0:
             return Text("")
         rate = self._latest.get("train/steps_per_sec", 0.0)
-        text = Text.assemble((clock(seconds), "bold"), " elapsed", no_wrap=True, overflow="ellipsis")
+        text = Text.assemble((clock(self._before + seconds), "bold"), " elapsed", no_wrap=True, overflow="ellipsis")
         if left > 0 and self._phase in (*_TRAINING, "measuring"):
             text.append_text(Text.assemble(", ", (clock(seconds / done * left), "bold"), " remaining"))
         return text.append(f"  {short(rate)} steps/s")

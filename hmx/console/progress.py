@@ -17,7 +17,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from hmx.config.textfile import printable
-from hmx.console.panel import NO_RETURN, NOTES, RecentReturn
+from hmx.console.panel import NO_RETURN, NOTES, RecentReturn, earlier
 from hmx.errors import counted
 from hmx.render.quantities import clock, short
 from hmx.runs.sinks import EndState, Record, RunInfo, Sink
@@ -107,6 +107,9 @@ class ProgressLog(Sink):
         """Name the run folder, the device and the sizes."""
         self._info = info
         self._first = self._steps = info.first_update * info.steps_per_update
+        for record in earlier(info):
+            self._returns.record(record)
+        self._evaluated = len(self._returns.evaluated)
         seeds = f" for each of {info.num_seeds} seeds" if info.num_seeds > 1 else ""
         left = info.total_updates - info.first_update
         self._line(f"run {info.path} on {info.device}")

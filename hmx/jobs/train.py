@@ -227,7 +227,7 @@ def run_session(
             end: Literal["finished", "interrupted"] = "finished" if finished else "interrupted"
             ended = None if finished or done.signum else _ended(training, done.updates)
             training.update_meta(state=end, memory_bytes=done.memory_bytes)
-            sink_group.close(end)
+            sink_group.close("paused" if not finished and done.updates == until else end)
         except StopNow as stop:
             saved = any(paths.checkpoints.glob("[0-9]*"))
             stop.hint = f"hmx resume {paths.argument}" if saved else paths.start_over

@@ -14,7 +14,7 @@ from hmx.errors import ExitCode, HmxError, one_line
 from hmx.records.jsonl import MetricsWriter
 
 Record = Mapping[str, float | int]
-EndState = Literal["finished", "interrupted", "failed", "aborted"]
+EndState = Literal["finished", "paused", "interrupted", "failed", "aborted"]
 
 
 @dataclasses.dataclass(frozen=True)

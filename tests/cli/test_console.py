@@ -16,6 +16,7 @@ from rich.console import Console
 
 from hmx.config.schema import Config
 from hmx.console.panel import ConsoleSink, JsonSink, RecentReturn
+from hmx.console.progress import ProgressLog
 from hmx.jobs.evaluation import PolicyStats
 from hmx.render.blocks import Document
 from hmx.render.terminal import print_document
@@ -128,6 +129,31 @@ def test_resumed_run_measures_speed_by_its_own_steps(now):
     panel.record(record(60))
     panel.flush()
     assert "0:10 elapsed, 0:40 remaining" in drawn(panel, console)
+
+
+def test_resumed_run_shows_what_came_before(now, tmp_path):
+    lines = [
+        record(update, train__mean_episode_return=update / 50, elapsed=update * 2.0)
+        | ({"eval/return": update / 50, "eval/random_return": 0.0} if update in (1, 25) else {})
+        for update in range(1, 51)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"schema": 2, **line}) + "\n" for line in lines))
+    resumed = dataclasses.replace(INFO, path=tmp_path, first_update=50)
+    panel, console = sink(now)
+    panel.start(resumed)
+    panel.phase("training")
+    now.seconds += 10
+    panel.record(record(60, train__mean_episode_return=1.0))
+    panel.flush()
+    text = drawn(panel, console)
+    assert "1:50 elapsed, 0:40 remaining" in text  # 100 s before
+    assert "evaluated: return +0.50, random play +0.00" in text
+    assert "return +1.00  ▁" in text and text.count("▁") < 40 and "█" in text
+    log = ProgressLog(io.StringIO(), now)
+    log.start(resumed)
+    log.record(record(60))
+    log.flush()
+    assert "evaluated at" not in log._stream.getvalue()  # it was shown before
 
 
 def test_return_stage_entropy_and_kl_are_shown_and_seeds_averaged(now):

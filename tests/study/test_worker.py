@@ -31,7 +31,7 @@ from hmx.registry.load import Loaded
 from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
-from hmx.runs.sinks import Record, Sink
+from hmx.runs.sinks import EndState, Record, Sink
 from hmx.study import worker
 from hmx.study.best import best_trial
 from hmx.study.create import add_to_study, new_study
@@ -104,6 +104,17 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copy(finished: Path, tmp_path: Path) -> Path:
     """A copy of the finished study, to change."""
     return Path(shutil.copytree(finished, tmp_path / finished.name))
+
+
+def test_a_trial_that_ends_at_a_rung_is_paused_and_not_interrupted(tmp_path: Path) -> None:
+    ends: list[str] = []
+
+    class Watch(Sink):
+        def close(self, state: EndState) -> None:
+            ends.append(state)
+
+    work(make(tmp_path / "lr"), sinks=lambda: [Watch()])
+    assert ends == ["paused"] * 4 + ["finished"] * 2  # four trials, one promotion, one confirmation
 
 
 def test_study_runs_to_its_end(finished: Path) -> None:
