@@ -47,16 +47,17 @@ Space = Annotated[
 @app.command(cls=Command)
 @with_options([field for field in flagged() if field.key != "run.name"])
 def new(
-    typed: Typed,
-    request: SearchRequest,
+    *,  # in the order of the help: what to vary first
     study: Annotated[Path, argument("STUDY", "Name below studies/, or path of the folder.", completion.nothing)],
     space: Space = None,
+    request: SearchRequest,
     preset: Preset = None,
     config: Annotated[
         list[Path] | None,
         ask("--config", "FILE", "Start from a configuration file; several are compared as a choice.", CONFIG_PANEL),
     ] = None,
     sets: Sets = None,
+    typed: Typed,
     dry_run: DryRun = False,
     quiet: Quiet = False,
     *,

@@ -25,11 +25,12 @@ from hmx.runs.cluster.hosts import Hosts
 
 @with_options(flagged())
 def train(
-    typed: Typed,
-    hosts: Hosts,
+    *,  # in the order of the help: what to train first
     preset: Preset = None,
     config: ConfigFile = None,
     sets: Sets = None,
+    typed: Typed,
+    hosts: Hosts,
     force: Annotated[bool, switch("--force", "Replace a run of the same name.", RUN_PANEL)] = False,
     dry_run: DryRun = False,
     full: Full = False,

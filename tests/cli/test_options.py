@@ -113,3 +113,13 @@ def test_every_command_that_shows_progress_has_quiet_and_no_other_has():
         source = inspect.getsource(inspect.unwrap(command.callback))
         shows = SHOWS.search(source.partition('"""')[2]) is not None
         assert ("--quiet" in {option for param in command.params for option in param.opts}) == shows, name
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [("hmx train", ["--preset", "--config", "--set", "--env"]), ("hmx study new", ["--space", "--trials"])],
+)
+def test_the_options_that_one_needs_first_are_on_the_first_screen_of_the_help(command, first):
+    (made,) = (found for name, found in leaves() if name == command)
+    options = [param.opts[0] for param in made.params if param.param_type_name == "option"]
+    assert options[: len(first)] == first
