@@ -39,6 +39,7 @@ from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 from hmx.simulators.pool import SimulatorFailed
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 WALK = str(Path(__file__).parents[1] / "walk_sim.py")
 CLOCK = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "run"}
 UPDATES = 4  # of 8 steps in 4 environments, with a checkpoint after 2 and at the end
