@@ -16,6 +16,7 @@ import pytest
 import hmx
 from hmx.api.hints import _CALLS, _FLAGGED, _SEARCH, in_python
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 TINY = {
     "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 8, "algo.num_steps": 8, "net.hidden": [8],
     "ppo.num_minibatches": 1, "run.total_steps": 256, "run.eval_episodes": 0, "run.name": "first",

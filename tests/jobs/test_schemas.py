@@ -25,6 +25,7 @@ from hmx.runs.checkpoint import to_host
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 OLD = pytest.mark.parametrize("schema", [1, 2])
 
 

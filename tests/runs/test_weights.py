@@ -21,6 +21,7 @@ from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import WEIGHTS
 from hmx.runs.restoring import Run
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
 DATA = Path(__file__).parents[1] / "data"
 
 
