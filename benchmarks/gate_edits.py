@@ -1,6 +1,6 @@
 """Two rules for the same 30 edits of PPO: `hmx gate`, and keeping what raised the return of one seed.
 
-    python benchmarks/gate_edits.py --root FOLDER [--env cartpole-discrete --env pendulum] [--greedy 1]
+    python benchmarks/gate_edits.py --root FOLDER [--env cartpole-discrete --env pendulum] [--greedy 1] [--edits 30]
 
 The baseline has the default options of hmx and the sizes of the preset control. Each rule tries `EDITS` in their order
 against its own current baseline, and measures the mean training return of the last tenth of a run. The greedy rule
@@ -8,7 +8,8 @@ trains each edit with one seed, the same for all, and keeps the edit if the numb
 every configuration that a rule has had as its baseline trains on 20 seeds that neither rule has seen. The differences
 are paired by seed, with Student's t interval and the p-value of the exact signed-rank test.
 
-All is trained once: the same command continues, and prints the tables again. `edits.json` has the figures.
+All is trained once: the same command continues, and prints the tables again. `edits.json` of each environment has the
+figures.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ TASKS = {"cartpole-discrete": 20_000, "pendulum": 40_000}  # environment steps o
 BASELINE: Mapping[str, object] = {
     "env.num_envs": 16, "net.hidden": (64, 64), "run.updates_per_chunk": 8, "run.eval_episodes": 0,
 }  # fmt: skip
-EDITS: tuple[Mapping[str, object], ...] = (
+Edits = Sequence[Mapping[str, object]]
+EDITS: Edits = (
     {"algo.learning_rate": 1e-3},
     {"ppo.ent_coef": 0.0},
     {"net.activation": "tanh"},
@@ -116,14 +118,14 @@ def changed(cfg: Config, edit: Mapping[str, object]) -> Config:
     return hmx.load_config({**values_of(cfg), **edit})
 
 
-def greedy(trained: Trained, cfg: Config, seed: int) -> tuple[list[dict[str, Any]], list[Config]]:
+def greedy(trained: Trained, cfg: Config, seed: int, edits: Edits) -> tuple[list[dict[str, Any]], list[Config]]:
     """Keep each edit that raises the return of one seed.
 
     Returns:
         What became of each edit, and the baselines in their order.
     """
     best, chain, rows = trained.returns(cfg, seed)[0], [cfg], list[dict[str, Any]]()
-    for edit in EDITS:
+    for edit in edits:
         candidate = changed(chain[-1], edit)
         found = trained.returns(candidate, seed)[0]
         rows.append({"edit": text_of(edit), "before": best, "after": found, "kept": found > best})
@@ -134,7 +136,7 @@ def greedy(trained: Trained, cfg: Config, seed: int) -> tuple[list[dict[str, Any
     return rows, chain
 
 
-def campaign(place: Path, cfg: Config, edits: Sequence[Mapping[str, object]], **options: object) -> None:
+def campaign(place: Path, cfg: Config, edits: Edits, **options: object) -> None:
     """Try each edit with `hmx gate`, and adopt it if it is kept; a process that was killed is continued."""
     if not (place / SETTINGS).exists():
         hmx.new_gate(place, cfg, options=options)
@@ -148,11 +150,11 @@ def campaign(place: Path, cfg: Config, edits: Sequence[Mapping[str, object]], **
             hmx.adopt_attempt(place, number)
 
 
-def gated(place: Path, cfg: Config, max_seeds: int) -> tuple[list[dict[str, Any]], list[Config]]:
+def gated(place: Path, cfg: Config, max_seeds: int, edits: Edits) -> tuple[list[dict[str, Any]], list[Config]]:
     """Try each edit with `hmx gate`; results as of `greedy`."""
-    campaign(place, replace(cfg, {"run.num_seeds": SEEDS_PER_RUN}), EDITS, max_seeds=max_seeds)
+    campaign(place, replace(cfg, {"run.num_seeds": SEEDS_PER_RUN}), edits, max_seeds=max_seeds)
     gate, rows = find_gate(place), list[dict[str, Any]]()
-    for one, edit in zip(hmx.gate_status(place).attempts, EDITS, strict=True):
+    for one, edit in zip(hmx.gate_status(place).attempts, edits, strict=True):
         left = dataclasses.replace(gate, attempts=gate.attempts[: one.attempt + 1]).budget[1]
         rows.append({"edit": text_of(edit), "verdict": one.verdict, "pairs": one.pairs, "won": one.won,
                      "difference": one.difference, "e_value": one.e_value, "level": one.level,
@@ -175,17 +177,17 @@ def difference(before: Sequence[float], after: Sequence[float]) -> dict[str, Any
     return {"before": mean(before), "after": mean(after), "gain": mean(gains), "interval": mean_interval(gains), "p": p}
 
 
-def task(root: Path, env: str, at: int, seeds: int, max_seeds: int) -> dict[str, Any]:
+def task(root: Path, env: str, edits: Edits, seeds: int, max_seeds: int) -> dict[str, Any]:
     """Let both rules try all edits, and compare their baselines on fresh seeds."""
     trained = Trained(root)
-    cfg = hmx.load_config({**BASELINE, "env.id": env, "run.total_steps": at})
+    cfg = hmx.load_config({**BASELINE, "env.id": env, "run.total_steps": TASKS[env]})
     sides: dict[str, dict[str, Any]] = {}
     for seed in range(GREEDY_SEED, GREEDY_SEED + seeds):
-        rows, chain = greedy(trained, cfg, seed)
-        steps = (len(EDITS) + 1) * derive(cfg).total_env_steps
+        rows, chain = greedy(trained, cfg, seed, edits)
+        steps = (len(edits) + 1) * derive(cfg).total_env_steps
         sides[f"greedy, seed {seed}"] = {"edits": rows, "chain": chain, "steps": steps}
     place = root / "gates" / "edits"
-    rows, chain = gated(place, cfg, max_seeds)
+    rows, chain = gated(place, cfg, max_seeds, edits)
     differences = hmx.verify_gate(place).differences
     sides["gate"] = {"edits": rows, "chain": chain, "steps": steps_of(place), "differences": len(differences)}
     first = trained.returns(cfg, FRESH_SEED, FRESH)
@@ -232,18 +234,18 @@ def tables(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Run, print tables, and write the figures."""
+    """Run each task, write its figures, and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="where the gates and the returns lie")
     parser.add_argument("--env", action="append", choices=TASKS, help="environment; several may be given")
     parser.add_argument("--greedy", type=int, default=1, help="greedy campaigns, each with another seed")
+    parser.add_argument("--edits", type=int, default=len(EDITS), help="number of edits, from the first one on")
     parser.add_argument("--max-seeds", type=int, default=16)
     given = parser.parse_args()
-    found = []
     for env in given.env or TASKS:
-        found.append(task(given.root / env, env, TASKS[env], given.greedy, given.max_seeds))
-        (given.root / "edits.json").write_text(json.dumps(found, indent=1) + "\n")
-    print("\n".join(line for one in found for line in tables(one)))
+        found = task(given.root / env, env, EDITS[: given.edits], given.greedy, given.max_seeds)
+        (given.root / env / "edits.json").write_text(json.dumps(found, indent=1) + "\n")
+        print("\n".join(tables(found)), flush=True)
 
 
 if __name__ == "__main__":
