@@ -60,7 +60,6 @@ def new(
     typed: Typed,
     dry_run: DryRun = False,
     quiet: Quiet = False,
-    *,
     outputs: Outputs,
 ) -> None:
     """Make a study: what to vary, what to optimise, and how to search.
