@@ -35,7 +35,6 @@ def train(
     dry_run: DryRun = False,
     full: Full = False,
     quiet: Quiet = False,
-    *,
     outputs: Outputs,
 ) -> None:
     """Train an agent.
