@@ -161,10 +161,3 @@ def test_a_result_is_printed_or_written_as_markdown_in_place_of_the_text(hmx, tr
     assert part in text
     if words[0] != "study":
         assert hmx(*words, "--md", "-").stdout.startswith(text[:20])
-
-
-def test_the_end_of_training_is_written_as_markdown(hmx, tmp_path):
-    words = ["--preset", "tiny", "--steps", "1024", "--eval-episodes", "2", "--name", "a", "--quiet"]
-    result = hmx("train", *words, "--md", "end.md")
-    assert result.exit_code == 0 and result.stdout == ""
-    assert "| **trained** |" in (tmp_path / "end.md").read_text()

@@ -129,14 +129,16 @@ def test_force_replaces_a_run(hmx, trained, tmp_path):
     assert len((tmp_path / "runs" / "corridor" / "metrics.jsonl").read_text().splitlines()) == 4
 
 
-def test_finished_run_is_extended(hmx, trained, tmp_path):
+def test_finished_run_is_extended_and_its_end_is_written_as_markdown(hmx, trained, tmp_path):
     shutil.copytree(trained, tmp_path / "runs")
-    result = hmx("resume", "corridor", "--steps", "8192", "--json")
+    result = hmx("resume", "corridor", "--steps", "8192", "--json", "--md", "end.md")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == 0
     start, *updates, end = (line for line in lines if line["event"] != "warning")
     assert start["first_update"] == 16 and end["updates"] == 32
     assert [line["update"] for line in updates] == [*range(17, 33)]
+    assert "| **trained** |" in (tmp_path / "end.md").read_text() and "wrote: end.md" in result.stderr
+    assert "trained" not in result.stderr
 
 
 def test_evaluate_writes_text_and_json(hmx, trained):
