@@ -80,6 +80,7 @@ def _facts(paths: RunPaths) -> RunFacts:
     seen = [text for text in found.warnings if state != "running" or text not in EMPTY]
     if meta is not None:
         warnings += [note for entry in meta.resumes for note in entry.notes if NOT_REPLAYED in note]
+    health = _health(paths, warnings) if found.records and found.whole and config is not None else None
     evaluation, faults = read_evaluation(paths)
     runnable = config is not None and not known_problems(config)
     sizes = derive(config) if config is not None and runnable else None
@@ -103,7 +104,7 @@ def _facts(paths: RunPaths) -> RunFacts:
         files=_files(paths),
         others=others,
         warnings=(*warnings, *faults, *seen, *_nonfinite(agents)),
-        health=_health(paths, warnings) if found.records and found.whole and config is not None else None,
+        health=health,
         meta=meta,
         damaged=frozen.is_damaged(paths),
         restorable=bool(listing(paths.checkpoints)),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from made_runs import RETURN, STEPS, make_run
 
+from hmx.errors import HmxError
 from hmx.jobs.evaluation import PolicyStats
 from hmx.records.artefact import REPORT_SCHEMA, write_sealed
 from hmx.records.jsonl import MetricsWriter
@@ -236,3 +237,13 @@ def test_metrics_of_own_algorithms_are_drawn(tmp_path: Path) -> None:
         for update in range(1, 21):
             writer.write({"update": update, "env_steps": update * STEPS, "seed": 0, "es/best": 1.0 / update})
     assert plots(run)["es/best"].y.label == "es/best"
+
+
+def test_a_health_that_cannot_be_checked_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(folder: Path) -> None:
+        raise HmxError("metrics.jsonl has changed")
+
+    monkeypatch.setattr("hmx.reports.report.job.doctor", unreadable)
+    (run,) = report(make_run(tmp_path / "a", {0: [0.1, 0.2]})).runs
+    assert run.health is None
+    assert "its health was not checked: metrics.jsonl has changed" in run.warnings
