@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.algos.evaluate import algorithm_policy, make_evaluator
+from hmx.algos.evaluate import TO_THE_END, Episodes, algorithm_policy, make_chunks, make_evaluation
 from hmx.config.schema import Config
 from hmx.registry.load import load
 from hmx.runs.loop import eval_key, init_state
@@ -80,7 +80,12 @@ def train(cfg: Config) -> Found:
         return state, {name: tuple(metrics[name]) for name in wanted if name in metrics}
 
     run = jax.jit(lambda state, part: jax.lax.scan(one, state, part), donate_argnums=0)
-    episode = make_evaluator(session.env, algorithm_policy(algorithm, True), 1, 1)
+    chunks = make_chunks(make_evaluation(session.env, algorithm_policy(algorithm, True), 1, 1))
+
+    def episode(state: Any, key: Any) -> Episodes:
+        play, k_steps = chunks.start(key)
+        return chunks.advance(state, k_steps, play, TO_THE_END)[0].episodes
+
     greedy = jax.jit(episode if seeds == 1 else jax.vmap(episode, in_axes=(0, None)))
     state, ends = init_state(algorithm, cfg.run.seed, seeds), look_points(updates)
     parts, solved = [], []

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.build import make_algorithm
+from hmx.algos.evaluate import TO_THE_END, make_chunks, make_evaluation
 from hmx.config.schema import RewardWeights
 from hmx.envs.registry import make_env
 
@@ -22,6 +23,13 @@ def build(cfg):
 def hypers_of(algorithm, update=0, **changes):
     """The scheduled values of an update as its program takes them."""
     return {name: jnp.float32(value) for name, value in {**algorithm.hypers(update), **changes}.items()}
+
+
+def whole_episodes(env, policy, num_envs, number, state, key):
+    """Episodes of a policy as an evaluation plays them."""
+    chunks = make_chunks(make_evaluation(env, policy, num_envs, number))
+    play, k_steps = chunks.start(key)
+    return chunks.advance(state, k_steps, play, TO_THE_END)[0].episodes
 
 
 def leaves(tree):

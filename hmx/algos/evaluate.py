@@ -298,20 +298,6 @@ def record(
         yield play.episodes, recorded
 
 
-def make_evaluator(
-    env: Env, policy: EvalPolicy, num_envs: int, num_episodes: int
-) -> Callable[[TrainState, Key], Episodes]:
-    """Return a function `(train state, key) -> Episodes` with `num_episodes` entries; see `make_chunks`."""
-    chunks = make_chunks(make_evaluation(env, policy, num_envs, num_episodes))
-
-    def evaluate(state: TrainState, key: Key) -> Episodes:
-        play, k_steps = chunks.start(key)
-        play, _ = chunks.advance(state, k_steps, play, TO_THE_END)
-        return play.episodes
-
-    return evaluate
-
-
 def _no_episodes(terms: Sequence[str], first: dict[str, Array], count: int) -> Episodes:
     info = {}
     for key in first:

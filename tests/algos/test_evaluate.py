@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import with_info
+from training import whole_episodes
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, make_evaluator, random_policy
+from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, random_policy
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.registry import make_env
@@ -30,7 +31,7 @@ def lottery(*lengths):
 
 def test_short_episodes_are_not_favoured():
     """The mean length is 5. Taking the first to finish would see nearly only short ones: 1.8 by the step count."""
-    episodes = make_evaluator(lottery(1, 9), random_policy(), 200, 1000)(None, jax.random.key(0))
+    episodes = whole_episodes(lottery(1, 9), random_policy(), 200, 1000, None, jax.random.key(0))
     assert bool(episodes.finished.all())
     assert abs(float(episodes.length.mean()) - 5.0) < 5 * 4 / np.sqrt(1000)
     np.testing.assert_array_equal(episodes.length, episodes.total)
@@ -39,7 +40,7 @@ def test_short_episodes_are_not_favoured():
 @pytest.mark.parametrize(("num_envs", "num_episodes"), [(4, 4), (4, 11), (8, 3)])
 def test_evaluation_plays_the_requested_number_of_episodes(num_envs, num_episodes):
     env = make_counting(6, length=4)
-    episodes = make_evaluator(env, random_policy(), num_envs, num_episodes)(None, jax.random.key(0))
+    episodes = whole_episodes(env, random_policy(), num_envs, num_episodes, None, jax.random.key(0))
     assert episodes.length.tolist() == [4] * num_episodes
     assert episodes.total.tolist() == [0 + 1 + 2 + 3] * num_episodes
 
@@ -76,7 +77,7 @@ def test_info_is_gathered_per_episode():
         return {"depth_max": -shown, "steps_sum": shown, "avg_mean": shown}
 
     env = with_info(make_counting(5), info)
-    episodes = make_evaluator(env, random_policy(), 3, 7)(None, jax.random.key(0))
+    episodes = whole_episodes(env, random_policy(), 3, 7, None, jax.random.key(0))
     assert set(episodes.info) == {"depth", "steps"}
     assert episodes.info["depth"].tolist() == [-1.0] * 7
     assert episodes.info["steps"].tolist() == [1 + 2 + 3 + 4 + 5] * 7
@@ -84,7 +85,7 @@ def test_info_is_gathered_per_episode():
 
 def test_endless_policy_is_stopped_and_reported(monkeypatch):
     monkeypatch.setattr("hmx.algos.evaluate.STEP_LIMIT", 20)
-    episodes = make_evaluator(make_counting(0), random_policy(), 2, 2)(None, jax.random.key(0))
+    episodes = whole_episodes(make_counting(0), random_policy(), 2, 2, None, jax.random.key(0))
     assert not bool(episodes.finished.any())
     assert episodes.length.tolist() == [20, 20]
 
@@ -103,10 +104,10 @@ def test_the_policy_of_an_algorithm():
     always_right = state._replace(
         params={**state.params, "policy_head": {"kernel": jnp.zeros((8, 2)), "bias": jnp.array([0.0, 1.0])}}
     )
-    greedy = make_evaluator(env, algorithm_policy(algorithm, greedy=True), 4, 4)(always_right, jax.random.key(1))
+    greedy = whole_episodes(env, algorithm_policy(algorithm, greedy=True), 4, 4, always_right, jax.random.key(1))
     assert greedy.length.tolist() == [7] * 4
     np.testing.assert_allclose(greedy.total, 0.93, rtol=1e-5)
-    sampled = make_evaluator(env, algorithm_policy(algorithm, greedy=False), 4, 16)(always_right, jax.random.key(1))
+    sampled = whole_episodes(env, algorithm_policy(algorithm, greedy=False), 4, 16, always_right, jax.random.key(1))
     assert int(sampled.length.max()) > 7
 
 

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from env_checks import trailing
+from training import whole_episodes
 
-from hmx.algos.evaluate import make_evaluator, search_policy
+from hmx.algos.evaluate import search_policy
 from hmx.algos.search import make_search
 from hmx.algos.types import Algorithm, Decision
 from hmx.config.fields import replace
@@ -82,7 +83,7 @@ def searched(env, num_simulations, algorithm=None, cfg=None):
 
 def mean_return(env, num_simulations, episodes=400):
     policy = search_policy(even_handed(), make_search(even_handed(), env, Config(), num_simulations, greedy=True))
-    played = make_evaluator(env, policy, episodes, episodes)(None, jax.random.key(1))
+    played = whole_episodes(env, policy, episodes, episodes, None, jax.random.key(1))
     return float(played.total.mean())
 
 
