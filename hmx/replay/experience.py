@@ -70,25 +70,21 @@ def blank(num_envs: int, num_agents: int, obs_shape: tuple[int, ...], obs_dtype:
     )
 
 
-class NStep(NamedTuple):
-    """The target is `ret + discount * value(observation after step `last`)`."""
-
-    ret: Float[Array, "*B"]  # discounted rewards
-    discount: Float[Array, "*B"]  # 0 where the episode terminated
-    last: Int[Array, "*B"]  # the last step counted, from 0
-
-
 def n_step(
     reward: Float[Array, " n *B"],
     terminated: Bool[Array, " n *B"],
     truncated: Bool[Array, " n *B"],
     there: Bool[Array, " n *B"],
     gamma: float | Float[Array, ""],
-) -> NStep:
+) -> tuple[Float[Array, "*B"], Float[Array, "*B"], Int[Array, "*B"]]:
     """Sum discounted rewards of up to n steps, for a target that bootstraps from the state after the last of them.
 
     The return stops with the episode. A truncated episode bootstraps from its last state, to be looked up at `last`.
     Steps without `there` are unknown and do not count; the first step is always known.
+
+    Returns:
+        `ret`, `discount` and `last`: the target is `ret + discount * value(observation after step last)`. The discount
+        is 0 where the episode terminated; `last` is the last step counted, from 0.
     """
     ended = terminated | truncated
     before = jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
@@ -100,4 +96,4 @@ def n_step(
     num = counts.sum(0, dtype=jnp.int32)
     last = jnp.maximum(num - 1, 0)
     over = jnp.take_along_axis(terminated, last[None], 0)[0]
-    return NStep(ret, jnp.where(over, 0.0, jnp.power(jnp.float32(gamma), num.astype(jnp.float32))), last)
+    return ret, jnp.where(over, 0.0, jnp.power(jnp.float32(gamma), num.astype(jnp.float32))), last

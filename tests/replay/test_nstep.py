@@ -42,16 +42,16 @@ def test_n_step_targets_match_a_plain_loop(seed, gamma):
 
 def test_one_step_target_is_the_standard_target():
     end = jnp.array([[0, 1, 2]])
-    got = n_step(jnp.array([[1.0, 2.0, 3.0]]), end == 1, end == 2, jnp.ones((1, 3), bool), 0.9)
-    np.testing.assert_array_equal(got.ret, [1.0, 2.0, 3.0])
-    np.testing.assert_allclose(got.discount, [0.9, 0.0, 0.9])
-    np.testing.assert_array_equal(got.last, 0)
+    ret, discount, last = n_step(jnp.array([[1.0, 2.0, 3.0]]), end == 1, end == 2, jnp.ones((1, 3), bool), 0.9)
+    np.testing.assert_array_equal(ret, [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(discount, [0.9, 0.0, 0.9])
+    np.testing.assert_array_equal(last, 0)
 
 
 def test_agents_can_end_at_different_steps():
     reward = jnp.ones((3, 1, 2))
     terminated = jnp.array([[[True, False]], [[False, False]], [[False, False]]])
-    got = n_step(reward, terminated, jnp.zeros_like(terminated), jnp.ones_like(terminated), 0.5)
-    np.testing.assert_allclose(got.ret, [[1.0, 1.75]])
-    np.testing.assert_allclose(got.discount, [[0.0, 0.125]])
-    np.testing.assert_array_equal(got.last, [[0, 2]])
+    ret, discount, last = n_step(reward, terminated, jnp.zeros_like(terminated), jnp.ones_like(terminated), 0.5)
+    np.testing.assert_allclose(ret, [[1.0, 1.75]])
+    np.testing.assert_allclose(discount, [[0.0, 0.125]])
+    np.testing.assert_array_equal(last, [[0, 2]])

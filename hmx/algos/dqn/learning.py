@@ -87,9 +87,8 @@ def targets(parts: DqnComponents, learner: Learner, replay: ReplayState, batch: 
     else:
         slots, there = parts.replay.window(replay, batch.index, steps)
         seen: Experience = jax.tree.map(lambda leaf: leaf[slots], replay.items)
-        returns = n_step(seen.reward_tp1, seen.terminated_tp1, seen.truncated_tp1, there, gamma)
-        ret, discount = returns.ret, returns.discount
-        last = jax.tree.map(lambda leaf: leaf[returns.last, jnp.arange(leaf.shape[1])], seen)
+        ret, discount, end = n_step(seen.reward_tp1, seen.terminated_tp1, seen.truncated_tp1, there, gamma)
+        last = jax.tree.map(lambda leaf: leaf[end, jnp.arange(leaf.shape[1])], seen)
     return ret + discount * next_value(parts, learner.params, learner.target_params, last)
 
 
