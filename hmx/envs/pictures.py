@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, cast
 
+import numpy as np
+
 from hmx.envs.hackmatrix.rules.position import Position, block_name, visible
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
+from hmx.envs.protocol import EnvSpec, EnvState
+from hmx.records.plain import JsonValue
 from hmx.render.blocks import Picture, Shape
 from hmx.render.quantities import number
 
@@ -31,6 +35,25 @@ class Unit(TypedDict):
     health: float
     x: float
     y: float
+
+
+def described(
+    spec: EnvSpec, state: EnvState, obs: Sequence[np.ndarray] | np.ndarray | None, most: int = 64
+) -> Mapping[str, JsonValue]:
+    """Describe a position as its environment does, or by its text, or by the first numbers of its observation.
+
+    Args:
+        spec: of the environment.
+        state: a batch of one, on the host.
+        obs: the observation `[A, ...]`; None if the environment describes or renders its states.
+        most: numbers of an observation, at most.
+    """
+    if spec.describe is not None:
+        return spec.describe(state)
+    if spec.render is not None:
+        return {"text": spec.render(state)}
+    assert obs is not None
+    return {"observation": [[float(x) for x in agent.reshape(-1)[:most]] for agent in obs]}
 
 
 def picture(state: Mapping[str, object]) -> Picture:

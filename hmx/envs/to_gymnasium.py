@@ -14,7 +14,7 @@ import numpy as np
 from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
 from hmx.envs.export import chosen, exported, named_terms
-from hmx.envs.pictures import picture
+from hmx.envs.pictures import described, picture
 from hmx.envs.protocol import EnvState, take, with_last_state
 from hmx.errors import HmxError
 from hmx.render.raster import lettered, raster
@@ -133,10 +133,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
 
     def _frame(self, state: EnvState, obs: np.ndarray, i: int) -> Frame:
         spec, one = self.env.spec, jax.device_get(take(self.env.spec, state, np.array([i])))
-        if spec.describe is not None:
-            drawn = picture(spec.describe(one))
-        else:
-            drawn = picture({"observation": [obs[i]]} if spec.render is None else {"text": spec.render(one)})
+        drawn = picture(described(spec, one, obs[i : i + 1], obs[i].size))
         if self.render_mode == "ansi":
             return drawn.text
         drawn = drawn if drawn.shapes else lettered(drawn.text)

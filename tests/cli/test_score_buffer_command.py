@@ -30,6 +30,7 @@ def test_command_writes_every_format_and_scores_what_it_collected(hmx, tmp_path,
     out = tmp_path / "runs" / "corridor" / "reports" / "scores"
     assert sorted(p.name for p in out.iterdir()) == ["buffer.npz", "report.json", "scores.npz"]
     assert '<figure class="plot' in (tmp_path / "s.html").read_text()
+    assert all("@" in position["state"]["text"] for position in printed["top"])  # as the environment shows them
     assert printed["finding"].split(".")[0] in (tmp_path / "s.md").read_text()
     rows = list(csv.DictReader(io.StringIO((tmp_path / "s.csv").read_text())))
     with np.load(out / "scores.npz") as columns, np.load(out / "buffer.npz") as buffer:

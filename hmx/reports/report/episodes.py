@@ -21,6 +21,7 @@ from hmx.algos.evaluate import (
     record,
 )
 from hmx.algos.search import make_act, simulations_of
+from hmx.envs.pictures import described
 from hmx.envs.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
 from hmx.jobs.evaluation import RANDOM, PolicyStats, Progress
@@ -173,11 +174,6 @@ def _step(spec: EnvSpec, step: KeptStep, e: int) -> PlayedStep:
 
 
 def _state(spec: EnvSpec, step: KeptStep, e: int) -> Mapping[str, JsonValue]:
-    """Describe a position as the environment does, or by its text, or by the start of its observation."""
-    if step.obs is None:
-        state = take(spec, step.env_state, np.array([e]))
-        if spec.describe is not None:
-            return spec.describe(state)
-        if spec.render is not None:
-            return {"text": spec.render(state)}
-    return {"observation": [[float(x) for x in agent.reshape(-1)[:_NUMBERS]] for agent in step.obs[e]]}
+    """Describe the position of an environment before a step."""
+    obs = None if step.obs is None else step.obs[e]
+    return described(spec, take(spec, step.env_state, np.array([e])), obs, _NUMBERS)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.envs.pictures import described
 from hmx.envs.protocol import Env, EnvState, take
 from hmx.records.plain import JsonValue
 from hmx.reports.review.findings import KeyDecision, ReviewedAction
@@ -25,7 +26,6 @@ from hmx.types import Array, Key
 MOST_ACTIONS = 8  # alternatives that are tried; random ones of more legal actions
 _MISSED = 0.05  # share of games with an interval that misses the true gain, at most
 _CANDIDATES = 6  # decisions with fresh rollouts per decision shown
-_NUMBERS = 64  # of an observation, at most
 
 Outputs = Callable[[Any, Array], Array]
 
@@ -218,6 +218,4 @@ def _name(env: Env, action: Iterable[int]) -> str:
 
 
 def _state(env: Env, game: GamePositions, step: int) -> Mapping[str, JsonValue]:
-    if env.spec.describe is not None:
-        return env.spec.describe(jax.device_get(take(env.spec, game.env_state, np.array([step]))))
-    return {"observation": [[float(x) for x in agent.reshape(-1)[:_NUMBERS]] for agent in game.obs[step]]}
+    return described(env.spec, jax.device_get(take(env.spec, game.env_state, np.array([step]))), game.obs[step])

@@ -13,6 +13,7 @@ import numpy as np
 
 from hmx.algos.dqn.gradient_terms import in_blocks
 from hmx.config.schema import ReplayConfig
+from hmx.envs.pictures import described
 from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import HmxError
 from hmx.records.plain import JsonValue
@@ -33,7 +34,6 @@ from hmx.stats import ranks as stats
 from hmx.types import Array
 
 _MOST_POINTS = 400  # in plots
-_MOST_NUMBERS = 64  # of an observation
 
 Columns = Mapping[str, Host]
 
@@ -243,10 +243,8 @@ def _top_position(task: ScoreTask, columns: Columns, rows: list[int]) -> TopPosi
 
 
 def state_of(env: Env, buffer: Buffer, slot: int) -> Mapping[str, JsonValue]:
-    """Describe a position: `position`, `map` or `battle`, or else the start of the `observation`."""
-    if env.spec.describe is not None:
-        return env.spec.describe(buffers.env_states(buffer, env, np.array([slot])))
-    return {"observation": [[float(x) for x in agent.reshape(-1)[:_MOST_NUMBERS]] for agent in buffer.items[OBS][slot]]}
+    """Describe a position: `position`, `map` or `battle`, or else its `text` or the start of the `observation`."""
+    return described(env.spec, buffers.env_states(buffer, env, np.array([slot])), buffer.items[OBS][slot])
 
 
 def fresh_errors(agent: Agent, buffer: Buffer, slots: Host) -> Host | None:

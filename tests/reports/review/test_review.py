@@ -106,6 +106,7 @@ def test_blunder_in_the_corridor_is_found_and_right_moves_are_not_blunders() -> 
     decisions = judge_game(judge, program, positions, request)
     assert (decisions[0].step, decisions[0].blunder, decisions[0].best) == (1, True, env.spec.action_names[1])
     assert decisions[0].advised == env.spec.action_names[1]
+    assert "@" in decisions[0].state["text"]  # as `render` of the environment shows the position
     (_, _, summary, first, *_) = document(review(*decisions)).blocks
     assert isinstance(summary, Table) and [column.name for column in summary.columns][4] == "gain"
     assert isinstance(first, Aside) and table(review(*decisions)).rows[0].cells[1].text == "1"
