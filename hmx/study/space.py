@@ -5,8 +5,10 @@ The types, ranges and rules of the options decide what is allowed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -65,14 +67,19 @@ def parse_space(texts: Iterable[str]) -> tuple[Parameter, ...]:
         problems += [problem] if problem else []
     if problems:
         failure, (key, *_) = error(problems), (*problems[0].keys, key)
-        raise HmxError(failure.message, failure.hint if len(problems) > 1 else example(key))
+        given = problems[0].value if problems[0].code in (UNKNOWN, "value") else ""
+        raise HmxError(failure.message, failure.hint if len(problems) > 1 else example(key, given))
     return tuple(parameters.values())
 
 
-def example(key: str) -> str:
-    """Return a `--space` that works, of an option or of the one with the nearest name."""
+def example(key: str, given: str = "") -> str:
+    """Return a `--space` that works, of an option or of the one with the nearest name, and like the `given` values."""
     if key not in FIELDS or key in OWNED:
         key = nearest(key, FIELDS.keys() - OWNED.keys()) or "algo.learning_rate"
+    for meant in _meant(key, given):
+        with contextlib.suppress(BadValue):
+            _parameter(key, meant)
+            return f"{SPACE} {shlex.quote(f'{key}={meant}')}"
     field, values = FIELDS[key], "A|B|C"
     if field.choices or field.kind == "bool":
         values = "|".join(show(choice) for choice in field.choices[:2] or (False, True))
@@ -80,7 +87,23 @@ def example(key: str) -> str:
         low, high = sorted((field.default / 2, 2 * field.default))
         low, high = max(low, low if field.ge is None else field.ge), min(high, high if field.le is None else field.le)
         values = f"{math.ceil(low)}..{high:.0f}" if field.kind == "int" else f"{low:g}..{high:g}"
-    return f"{SPACE} {key}={values}"
+    return f"{SPACE} {shlex.quote(f'{key}={values}')}"
+
+
+def _meant(key: str, given: str) -> Iterator[str]:
+    """Yield what may have been meant by a range: its ends in order, within the limits of the option, no logarithm."""
+    yield given
+    first, _, rest = given.partition("..")
+    last, colon, scale = rest.partition(":")
+    ends = [typed_number(first.strip()), typed_number(last.strip())]
+    low, high = (None if isinstance(end, str) else end for end in ends)
+    if low is None or high is None:
+        return
+    yield f"{last}..{first}{colon}{scale}"
+    least, most = FIELDS[key].ge, FIELDS[key].le
+    low, high = low if least is None else max(low, least), high if most is None else min(high, most)
+    yield f"{low:g}..{high:g}{colon}{scale}"
+    yield f"{low:g}..{high:g}"
 
 
 def text_of(parameter: Parameter) -> str:

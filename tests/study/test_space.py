@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 import pytest
 from hypothesis import given
@@ -122,10 +123,17 @@ def test_rule_between_two_varied_options_is_left_to_the_trials(control: Config) 
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
-        ("algo.gamma=0.99..0.9", "--space algo.gamma="),
-        ("algo.gama=0.9..0.99", "--space algo.gamma="),
+        ("algo.gamma=0.99..0.9", "--space algo.gamma=0.9..0.99"),
+        ("algo.gama=0.9..0.99", "--space algo.gamma=0.9..0.99"),
+        ("algo.learnin_rate=1e-4..1e-2:log", "--space algo.learning_rate=1e-4..1e-2:log"),
+        ("algo.learning_rate=1e-2..1e-4:log", "--space algo.learning_rate=1e-4..1e-2:log"),
+        ("algo.gamma=0.9..1.5", "--space algo.gamma=0.9..1"),
+        ("algo.learning_rate=-1..1e-2:log", "--space algo.learning_rate=0..0.01"),
+        ("ppo.ent_coef=0..0.05:log", "--space ppo.ent_coef=0..0.05"),
+        ("ppo.update_epochs=1..x", "--space ppo.update_epochs="),
         ("ppo.update_epochs", "--space ppo.update_epochs="),
-        ("net.activation=tanh", "--space net.activation="),
+        ("net.activation=tanh", "--space 'net.activation="),  # a shell would read the bar of choices
+        ("algo.gama=0.9|0.99", "--space 'algo.gamma=0.9|0.99'"),
         ("run.seed=1..5", "--space "),
     ],
 )
@@ -133,10 +141,10 @@ def test_hint_shows_the_option_that_was_meant_with_values_that_it_takes(wrong: s
     with pytest.raises(HmxError) as refused:
         parse_space([wrong])
     assert refused.value.hint.startswith(hint)
-    (parameter,) = parse_space([refused.value.hint.removeprefix("--space ")])
+    (parameter,) = parse_space(shlex.split(refused.value.hint)[1:])
     check_space([parameter], {"base": Config()})
 
 
 @pytest.mark.parametrize("key", sorted(FIELDS.keys() - OWNED.keys()))
 def test_example_of_every_option_is_read(key: str) -> None:
-    assert example(key).endswith("A|B|C") or parse_space([example(key).removeprefix("--space ")])
+    assert example(key).endswith("A|B|C'") or parse_space(shlex.split(example(key))[1:])
