@@ -1,4 +1,4 @@
-"""Readers for `fuzz_readers.py` of studies, running episodes, caches, saved games and logs of other programs."""
+"""Readers for `fuzz_readers.py` of studies, gates, running episodes, caches, saved games and logs of other programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hmx.gates import records as gates
+from hmx.gates.report import gate_status, report
+from hmx.gates.verdicts import decide
+from hmx.gates.verify import verify_gate
+from hmx.gates.worker import Score, recorded_pairs
 from hmx.runs.lowered import SUFFIX, LoweredPrograms
 from hmx.simulators import journal
 from hmx.simulators.spaces import Facts
 from hmx.study.confirm import confirmations_due
 from hmx.study.folder import read_study
 from hmx.study.halving import promotions
+from hmx.study.records import Objective, write_once
 from hmx.study.samplers import complete_revisions, known_before, next_turn, propose
 from hmx.study.space import with_values
 from hmx.study.state import standing
@@ -33,6 +39,14 @@ STUDY_FILES = {
     "rung": "trials/0001/rung-0.json",
     "promotion": "trials/0001/promote-1.json",
     "confirmation": "confirm/0001/confirm.json",
+}
+
+GATE_FILES = {
+    "gate": "gate.json",
+    "attempt": "attempts/0001/attempt.json",
+    "verdict": "attempts/0001/verdict.json",
+    "adoption": "attempts/0001/adopted.json",
+    "score": "attempts/0001/runs/0000/score.json",
 }
 
 
@@ -59,6 +73,31 @@ def use_study(folder: Path) -> Any:
         propose(study, turn, seen)
     standing(study)
     return study
+
+
+def make_gate(folder: Path) -> Path:
+    """Make a gate of commands with an attempt that was kept and adopted."""
+    settings = gates.GateSettings(objective=Objective(metric="score"), max_seeds=8, error=0.4, attempts=1)
+    write_once(folder / gates.SETTINGS, settings)
+    for number in range(2):
+        program = gates.GateProgram(text=f"{number}", digest=f"{number}", command=("true", "{seed}", "{file}"))
+        one = gates.Attempt(number=number, program=program, baseline=0, first_seed=0, level=0.2 * number)
+        place = gates.attempt_folder(folder, number)
+        write_once(place / gates.ATTEMPT, one)
+        for seed in range(8):
+            write_once(place / gates.RUNS / f"{seed:04d}" / gates.SCORE, Score(float(seed % 3 + 9 * number)))
+    gate = gates.read_gate(folder)
+    write_once(place / gates.VERDICT, decide(gate, gate.attempts[1], recorded_pairs(gate, gate.attempts[1], 8)))
+    write_once(place / gates.ADOPTED, gates.Adoption(order=1))
+    return folder
+
+
+def use_gate(folder: Path) -> Any:
+    """Do with a gate all that commands do without training."""
+    gate = gates.read_gate(folder)
+    report(gate, gate_status(gate))
+    verify_gate(gate)
+    return gate
 
 
 def within(place: Path, use: Callable[[], Any]) -> Callable[[Path], Any]:

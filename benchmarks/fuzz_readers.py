@@ -224,13 +224,15 @@ def make_readers(folder: Path) -> dict[str, Reader]:
 
 def make_folder_readers(folder: Path) -> dict[str, Reader]:
     """Every reader of a file that lies in a folder with others."""
-    study = fuzz_folders.make_study(folder / "study")
+    study, gate = fuzz_folders.make_study(folder / "study"), fuzz_folders.make_gate(folder / "gate")
     found = {}
-    for key, name in fuzz_folders.STUDY_FILES.items():
-        place = study / name
-        read = fuzz_folders.within(place, partial(fuzz_folders.use_study, study))
+    places = [(key, study / name, partial(fuzz_folders.use_study, study)) for key, name in
+              fuzz_folders.STUDY_FILES.items()]  # fmt: skip
+    places += [(key, gate / name, partial(fuzz_folders.use_gate, gate)) for key, name in
+               fuzz_folders.GATE_FILES.items()]  # fmt: skip
+    for key, place, use in places:
         parse, rebuild = (from_toml, as_toml) if place.suffix == ".toml" else (json.loads, sealed)
-        found[key] = Reader(place.name, read, [place.read_bytes()], parse, rebuild)
+        found[key] = Reader(place.name, fuzz_folders.within(place, use), [place.read_bytes()], parse, rebuild)
     program, find = fuzz_folders.stored_program(folder / "programs")
     episodes = [fuzz_folders.good_episodes(folder / "episodes")]
     rows = fuzz_folders.rows_of, fuzz_folders.as_rows

@@ -86,7 +86,7 @@ def campaign(
     random, known = np.random.default_rng(seed), np.asarray(returns)
     ledger, used, kept = [attempt_of(0, 0.0)], 0, False
     for number in range(1, attempts + 1):
-        one = attempt_of(number, gate_of(settings, ledger).budget[0][-1])
+        one = attempt_of(number, gate_of(settings, ledger).levels[-1])
         verdict = decide(gate_of(settings, ledger), one, pairs_of(random, known, settings.max_seeds, 0.0))
         assert verdict is not None
         used += len(verdict.pairs)
@@ -122,7 +122,7 @@ def fixed_power(random: np.random.Generator, returns: Returns, effect: float, pa
 
 def power(samples: int, settings: GateSettings) -> None:
     """Print which share of changes with an effect is kept, the pairs used, and those of a fixed-sample test."""
-    level = gate_of(settings, [attempt_of(0, 0.0)]).budget[0][-1]
+    level = gate_of(settings, [attempt_of(0, 0.0)]).levels[-1]
     print(f"level of the first attempt {level:.4f}, at most {settings.max_seeds} pairs")
     tasks = {"normal": list(np.random.default_rng(0).normal(size=2000)), **json.loads(RETURNS.read_text())}
     for name, recorded in tasks.items():

@@ -10,7 +10,6 @@ from hmx.api.configs import NO_VALUES, Settings, resolve
 from hmx.config.fields import fields_of
 from hmx.errors import HmxError
 from hmx.gates import campaign, records, report, verify
-from hmx.gates.records import SeedPair
 from hmx.gates.report import AttemptFacts, GateStatus
 from hmx.gates.request import GateRequest
 from hmx.gates.verify import GateVerification
@@ -75,9 +74,9 @@ def gate(
         KeyboardInterrupt: Ctrl-C stopped it after a checkpoint; the same call continues.
     """
 
-    def tell(pair: SeedPair, e_value: float, needed: float) -> None:
+    def tell(line: str) -> None:
         stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
-        stream.write(f"{report.pair_line(pair, e_value, needed)}\n")
+        stream.write(f"pair {line}\n")
 
     flags = {key: user_code.adopt(value) if callable(value) else value for key, value in changes.items()}
     change = campaign.Change((), flags, Path(source) if source else None, command, abandon)

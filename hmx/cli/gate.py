@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from hmx.errors import ExitCode
 from hmx.gates.request import PANEL, GateRequest
 
 if TYPE_CHECKING:
-    from hmx.gates.records import SeedPair
+    from hmx.runs.sinks import Sink
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
@@ -117,7 +119,7 @@ def try_(
     from rich.console import Console
 
     from hmx.console.panel import ConsoleSink
-    from hmx.gates.campaign import Change, try_change
+    from hmx.gates.campaign import Change, ignore, try_change
     from hmx.gates.records import find_gate
     from hmx.gates.report import attempt_facts, gate_status, verdict
     from hmx.records.plain import plain_object
@@ -125,23 +127,19 @@ def try_(
     change = Change(sets or (), typed, options.source, command or (), options.abandon)
     console = Console(stderr=True, highlight=False)
     shown = console.is_terminal and not options.quiet
-    now, attempt = try_change(
-        find_gate(gate), change, tell=partial(_tell, options.quiet),
-        sinks=lambda: [ConsoleSink(console)] if shown else [], command_line=["hmx", *sys.argv[1:]],
-    )  # fmt: skip
+
+    @contextlib.contextmanager
+    def show(text: str, outside: bool) -> Iterator[Sequence[Sink]]:
+        with console.status(text) if shown and outside else contextlib.nullcontext():
+            yield [ConsoleSink(console, title=text)] if shown else []
+
+    tell = ignore if options.quiet else partial(say, "pair")
+    now, attempt = try_change(find_gate(gate), change, tell=tell, show=show, command_line=["hmx", *sys.argv[1:]])
     found, status = attempt_facts(now, attempt), gate_status(now)
     body = {"schema": status.schema_number, **plain_object(found), "next": plain_object(status.next)}
     write_outputs(body, verdict(found, status.next), outputs)
     if found.verdict != "keep":
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
-
-
-def _tell(quiet: bool, pair: SeedPair, e_value: float, needed: float) -> None:
-    """Say what a pair was, and the evidence after it."""
-    from hmx.gates.report import pair_line
-
-    if not quiet:
-        say("pair", pair_line(pair, e_value, needed))
 
 
 @app.command(cls=Command)

@@ -107,12 +107,19 @@ class RecentReturn:
 
 
 class ConsoleSink(Sink):
-    """Show a live panel; without a terminal, `hmx.console.progress.ProgressLog` writes lines instead."""
+    """Show a live panel; without a terminal, `hmx.console.progress.ProgressLog` writes lines instead.
+
+    Args:
+        console: where it is shown.
+        now: returns the seconds of a clock.
+        title: shown instead of the run's name, for one of many runs: its panel disappears when it ends.
+    """
 
     name = "the console"
 
-    def __init__(self, console: Console, now: Any = time.monotonic) -> None:
+    def __init__(self, console: Console, now: Any = time.monotonic, title: str = "") -> None:
         self._console = console
+        self._title = title
         self._now = now
         self._live: Live | None = None
         self._echo = Echo()
@@ -138,8 +145,9 @@ class ConsoleSink(Sink):
         self._phase_since = self._now()
         if self._console.is_terminal:
             self._live = Live(
-                self, console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False
-            )
+                self, console=self._console, refresh_per_second=4, redirect_stdout=False, redirect_stderr=False,
+                transient=bool(self._title),
+            )  # fmt: skip
             self._echo.off()
             self._live.start()
 
@@ -170,7 +178,7 @@ class ConsoleSink(Sink):
         self._console.print(Text.assemble(("warning: ", "yellow"), message))
 
     def close(self, state: EndState) -> None:
-        """Leave the last state of the panel on the screen."""
+        """Leave the last state of the panel on the screen, unless it has a title."""
         self._close_window()
         self.phase(state)
         if self._live is not None:
@@ -199,7 +207,9 @@ class ConsoleSink(Sink):
             rows.add_row(self._curve(width - 4, options.ascii_only))
             figures = [(label, form.format(latest[name])) for label, name, form in _FIGURES if name in latest]
             rows.add_row("  ".join(f"{label} {figure}" for label, figure in figures))
-        yield Panel(rows, title=Text(info.name, "bold"), title_align="left", width=width, border_style="dim")
+        yield Panel(
+            rows, title=Text(self._title or info.name, "bold"), title_align="left", width=width, border_style="dim"
+        )
 
     def _bar(self, total: int, width: int) -> Table:
         label = self._phase

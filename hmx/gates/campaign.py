@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hmx.config.coerce import show
 from hmx.config.fields import replace
-from hmx.errors import ExitCode, HmxError
+from hmx.errors import ExitCode, HmxError, counted
 from hmx.gates import programs
 from hmx.gates.programs import Made, load_changed, lowered_digest
 from hmx.gates.records import (
@@ -27,14 +29,13 @@ from hmx.gates.records import (
     GateSettings,
     GateVerdict,
     Ledger,
-    SeedPair,
     alone,
     attempt_folder,
     read_gate,
 )
 from hmx.gates.request import GateRequest
 from hmx.gates.verdicts import verdict_of
-from hmx.gates.worker import PairTrainer, Tell, recorded_pairs
+from hmx.gates.worker import PairTrainer, Show, Tell, recorded_pairs
 from hmx.registry.check import error_of, known_problems
 from hmx.registry.load import Loaded, bind
 from hmx.reports.compare.request import EVALUATION
@@ -44,7 +45,7 @@ from hmx.runs.sinks import Sink
 from hmx.study.create import base_config, objective_of
 from hmx.study.records import write_once
 from hmx.study.request import SearchRequest
-from hmx.study.worker import check_versions, no_sinks
+from hmx.study.worker import check_versions
 
 _DIGEST = "from hmx.registry.load import load; from hmx.gates.programs import lowered_digest"
 
@@ -65,8 +66,13 @@ class Change:
         return bool(self.sets or self.flags or self.source)
 
 
-def ignore(pair: SeedPair, e_value: float, needed: float) -> None:
+def ignore(line: str) -> None:
     """Take no notice of a pair."""
+
+
+def unseen(text: str, outside: bool) -> AbstractContextManager[Sequence[Sink]]:
+    """Show nothing of a run."""
+    return contextlib.nullcontext(())
 
 
 def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, command: Sequence[str] = ()) -> Ledger:
@@ -119,7 +125,7 @@ def try_change(
     change: Change,
     *,
     tell: Tell = ignore,
-    sinks: Callable[[], Sequence[Sink]] = no_sinks,
+    show: Show = unseen,
     command_line: Sequence[str] = (),
 ) -> tuple[Ledger, Attempt]:
     """Try a change against the baseline; one that was tried before has its verdict already.
@@ -127,8 +133,8 @@ def try_change(
     Args:
         gate: the gate.
         change: what to try.
-        tell: receives each pair.
-        sinks: makes the receivers of a run's records.
+        tell: receives a line about each pair.
+        show: shows each run while it lasts.
         command_line: kept in the meta.json of each run.
 
     Returns:
@@ -140,15 +146,13 @@ def try_change(
         StopNow: a signal stopped it; the same command continues.
     """
     try:
-        return _try(gate, change, tell, sinks, command_line)
+        return _try(gate, change, tell, show, command_line)
     except StopNow as stop:
         stop.hint = f"continue with: hmx gate try {gate.argument}"
         raise
 
 
-def _try(
-    gate: Ledger, change: Change, tell: Tell, sinks: Callable[[], Sequence[Sink]], command_line: Sequence[str]
-) -> tuple[Ledger, Attempt]:
+def _try(gate: Ledger, change: Change, tell: Tell, show: Show, command_line: Sequence[str]) -> tuple[Ledger, Attempt]:
     with alone(gate) as gate:
         for made in filter(None, (gate.baseline, gate.open)):
             hint = "install the same versions, or make another gate with hmx gate new"
@@ -157,9 +161,9 @@ def _try(
         if attempt.verdict is None:
             if change.abandon:
                 pairs = recorded_pairs(gate, attempt, gate.settings.max_seeds)
-                verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {len(pairs)} pairs")
+                verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {counted(len(pairs), 'pair')}")
             else:
-                trainer = PairTrainer(gate, tell, sinks, command_line)
+                trainer = PairTrainer(gate, tell, show, command_line)
                 verdict = _without_training(gate, attempt) or trainer.verdict(attempt)
             write_once(attempt.folder / VERDICT, verdict)
         gate = read_gate(gate.folder)
@@ -187,7 +191,7 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
     number = len(gate.attempts)
     attempt = Attempt(
         number=number, program=made.program, baseline=baseline.number, first_seed=gate.next_seed,
-        level=gate.budget[0][-1], versions=programs.versions(), folder=attempt_folder(gate.folder, number),
+        level=gate.levels[-1], versions=programs.versions(), folder=attempt_folder(gate.folder, number),
     )  # fmt: skip
     programs.write_attempt(attempt, made)
     return attempt

@@ -52,7 +52,7 @@ class GateSettings:
     objective: Objective  # for a command of another trainer, its metric is a field of its result
     max_seeds: int = opt(16, "pairs of runs of an attempt, at most", ge=1, le=1000)
     error: float = opt(
-        0.05, "probability that all attempts together keep a change that does not help, at most", gt=0, le=0.5
+        0.05, "probability that all attempts together keep a change that does not help, at most", ge=1e-6, le=0.5
     )
     attempts: int = opt(
         10, "attempts in which half of the error budget is used; more of them are possible", ge=1, le=1_000_000
@@ -142,9 +142,18 @@ class Ledger:
         """The attempt without a verdict."""
         return next((one for one in self.attempts[1:] if one.verdict is None), None)
 
+    @property
+    def levels(self) -> list[float]:
+        """The level of each attempt that compared a pair, in order, and of the next one."""
+        return self._budget[0]
+
+    @property
+    def left(self) -> float:
+        """The part of the error budget that is left."""
+        return self._budget[1]
+
     @functools.cached_property
-    def budget(self) -> tuple[list[float], float]:
-        """The level of each attempt that compared a pair and of the next one, and the error budget that is left."""
+    def _budget(self) -> tuple[list[float], float]:
         staked = (one.verdict for one in self.attempts if one.verdict and one.verdict.pairs)
         outcomes = [None if verdict.outcome == "keep" else verdict.e_value for verdict in staked]
         return stakes(self.settings.error, self.settings.attempts, outcomes)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.errors import counted
-from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger, SeedPair
+from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger
 from hmx.gates.verdicts import differences
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.render.blocks import (
@@ -83,7 +83,7 @@ def gate_status(gate: Ledger) -> GateStatus:
     value = float(interquartile_mean([list(fresh.values())])) if fresh else None
     return GateStatus(
         gate=gate.folder, settings=gate.settings, baseline=gate.baseline.number, baseline_value=value,
-        baseline_seeds=len(fresh), budget_left=gate.budget[1], next_level=gate.budget[0][-1],
+        baseline_seeds=len(fresh), budget_left=gate.left, next_level=gate.levels[-1],
         attempts=tuple(attempt_facts(gate, one) for one in gate.attempts[1:]), next=_advice(gate),
     )  # fmt: skip
 
@@ -168,7 +168,8 @@ def _ledger(found: GateStatus) -> Iterator[Block]:
 
 def verdict(found: AttemptFacts, *steps: Advice) -> Document:
     """Build the verdict of an attempt as a document, with what to do next."""
-    rows = [("change", found.change)]
+    meaning = next((text for name, text in MEANING.items() if name == found.verdict), "")
+    rows = [("change", found.change), *([("meaning", meaning)] if meaning != found.reason else [])]
     if found.pairs:
         needed = f"; {number(found.needed, 3)} keeps the change" if found.needed else ""
         rows += [("median difference", signed_estimate(found.difference))]
@@ -194,12 +195,6 @@ def table(found: GateStatus) -> Table:
 
 def _exact(value: Estimate | float | None) -> float | None:
     return value.value if isinstance(value, Estimate) else value
-
-
-def pair_line(pair: SeedPair, e_value: float, needed: float) -> str:
-    """Say what a pair was, and the evidence after it."""
-    values = f"seed {pair.seed}: {pair.baseline:.4g} -> {pair.candidate:.4g}"
-    return f"{values}; e-value {e_value:.3g} of {needed:.3g}"
 
 
 def verification(found: GateVerification) -> Document:

@@ -46,15 +46,16 @@ def verify_gate(gate: Ledger) -> GateVerification:
 
 
 def _seeds(attempt: Attempt) -> list[int]:
-    """Return the seeds of the runs that an attempt trained with hmx."""
-    root = attempt.run(0).root
-    return [] if attempt.program.command else sorted(int(name) for name in names_of(root) if _SEED.fullmatch(name))
+    """Return the seeds of the runs that an attempt trained with hmx; those of one that failed may be damaged."""
+    root, verdict = attempt.run(0).root, attempt.verdict
+    unchecked = bool(attempt.program.command) or (verdict is not None and verdict.outcome == "failed")
+    return [] if unchecked else sorted(int(name) for name in names_of(root) if _SEED.fullmatch(name))
 
 
 def _differences(gate: Ledger, attempt: Attempt) -> Iterator[str]:
     """Yield how an attempt differs from what earlier ones and its runs say."""
     before, verdict = gate.before(attempt), attempt.verdict
-    if attempt.level != before.budget[0][-1]:
+    if attempt.level != before.levels[-1]:
         yield "its level is not what the error budget allows"
     if attempt.first_seed < before.next_seed:
         yield "earlier verdicts have seen its seeds"

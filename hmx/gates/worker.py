@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import errno
 import io
 import json
 import math
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from hmx.gates.verdicts import decide, differences, verdict_of
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import check_run
 from hmx.records import checkpoints
+from hmx.records.artefact import NewerSchema
 from hmx.records.atomic import writing
 from hmx.records.lock import RunInUse, RunLock
 from hmx.records.paths import RunPaths
@@ -55,8 +58,11 @@ class Score:
     value: float
 
 
-Tell = Callable[[SeedPair, float, float], None]
-"""Receives each pair, the e-value after it, and the e-value that keeps the change."""
+Tell = Callable[[str], None]
+"""Receives a line about each pair."""
+
+Show = Callable[[str, bool], AbstractContextManager[Sequence[Sink]]]
+"""Shows what runs while a block lasts, and whether it runs in another process; gives the receivers of its records."""
 
 
 class PairTrainer:
@@ -64,17 +70,15 @@ class PairTrainer:
 
     Args:
         gate: with the attempt, which has no verdict yet.
-        tell: receives each pair.
-        sinks: makes the receivers of a run's records, in addition to its file.
+        tell: receives a line about each pair.
+        show: shows each run while it lasts.
         command_line: kept in the meta.json of each run.
     """
 
-    def __init__(
-        self, gate: Ledger, tell: Tell, sinks: Callable[[], Sequence[Sink]], command_line: Sequence[str]
-    ) -> None:
+    def __init__(self, gate: Ledger, tell: Tell, show: Show, command_line: Sequence[str]) -> None:
         self._gate = gate
         self._tell = tell
-        self._sinks = sinks
+        self._show = show
         self._command_line = command_line
         self._programs = Programs()
 
@@ -101,7 +105,8 @@ class PairTrainer:
                 except RunInUse:
                     raise
                 except HmxError as problem:
-                    if problem.exit_code == ExitCode.ARTEFACT:
+                    newer = bool(side.program.source) and isinstance(problem, NewerSchema)
+                    if problem.exit_code == ExitCode.ARTEFACT and not newer:
                         raise
                     if side is attempt:
                         return verdict_of(gate, pairs, "failed", problem.message)
@@ -112,21 +117,24 @@ class PairTrainer:
                 both = zip(before, after, strict=True)
                 pairs += [SeedPair(seed=seed + i, baseline=one, candidate=other) for i, (one, other) in enumerate(both)]
                 for count in range(looked_at + 1, len(pairs) + 1):
-                    self._tell(pairs[count - 1], e_value(differences(gate, pairs[:count])), 1 / attempt.level)
+                    self._tell(_line(gate, attempt, pairs[:count]))
         return found
 
     def _values(self, attempt: Attempt, seed: int) -> tuple[float, ...]:
         """Return the metric of each seed of the run that begins with a seed; train it if it is not complete."""
         check_files(attempt)
-        if attempt.program.command:
-            self._run_command(attempt, seed)
-        else:
-            last = derive(config_of(attempt, seed)).num_updates
-            if not is_trained(attempt.run(seed), last, last):
-                (self._run_source if attempt.program.source else self._train)(attempt, seed, last)
+        program, side = attempt.program, f"attempt {attempt.number}" if attempt.number else "the first baseline"
+        with self._show(f"seed {seed} of {side}", bool(program.command or program.source)) as sinks:
+            if program.command:
+                self._run_command(attempt, seed)
+            elif not is_trained(attempt.run(seed), last := derive(config_of(attempt, seed)).num_updates, last):
+                if program.source:
+                    self._run_source(attempt, seed, last)
+                else:
+                    self._train(attempt, seed, last, sinks)
         return values(self._gate, attempt, seed)
 
-    def _train(self, attempt: Attempt, seed: int, last: int) -> None:
+    def _train(self, attempt: Attempt, seed: int, last: int, sinks: Sequence[Sink]) -> None:
         """Train in this process."""
         paths, cfg = attempt.run(seed), config_of(attempt, seed)
         with writing("the run", paths.folder, ExitCode.ARTEFACT):
@@ -134,7 +142,7 @@ class PairTrainer:
         with RunLock(paths) as lock:
             ended = train_to(
                 lock, paths, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self._programs)), until=last,
-                sinks=self._sinks(), command_line=self._command_line, programs=self._programs,
+                sinks=sinks, command_line=self._command_line, programs=self._programs,
             )  # fmt: skip
         if ended.updates < last or ended.signum is not None:
             raise StopNow(ended.signum or signal.SIGINT)
@@ -171,6 +179,13 @@ class PairTrainer:
         write_once(folder / SCORE, Score(read_result(file, self._gate.settings.objective.metric)))
 
 
+def _line(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair]) -> str:
+    """Say what the last pair was, and the evidence after it."""
+    last, most = pairs[-1], gate.settings.max_seeds
+    values = f"{len(pairs)} of {most}, seed {last.seed}: baseline {last.baseline:.4g}, candidate {last.candidate:.4g}"
+    return f"{values}; e-value {e_value(differences(gate, pairs)):.3g} of {1 / attempt.level:.3g}"
+
+
 def _run(command: Sequence[str], environ: Mapping[str, str], place: Path, log: Path) -> None:
     """Run a command with its output in a file; the signals that this process gets are passed on to it.
 
@@ -196,8 +211,10 @@ def _run(command: Sequence[str], environ: Mapping[str, str], place: Path, log: P
     if guard.requested is not None or code in _STOPPED:
         raise StopNow(guard.requested or signal.SIGINT)
     if code:
-        message = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}: {_said(log)}"
-        raise HmxError(message, f"its output is in {log}", ExitCode.CHECK_FAILED)
+        said, full = _said(log), os.strerror(errno.ENOSPC)  # a full disk is not a fault of the program
+        message = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}: {said}"
+        hint = f"its output is in {log}" + "; free some space, then continue" * (full in said)
+        raise HmxError(message, hint, ExitCode.ARTEFACT if full in said else ExitCode.CHECK_FAILED)
 
 
 def _send(process: subprocess.Popen[bytes], signum: int) -> None:

@@ -21,9 +21,11 @@ from hmx.records import artefact, checkpoints
 ROOT = Path(__file__).parents[2]
 NAMES = (
     "config", "scenario", "manifest", "metrics", "meta", "lock", "buffer", "scores", "settings", "trial", "rung",
-    "promotion", "confirmation", "episodes", "game", "panel", "monitor", "program",
+    "promotion", "confirmation", "gate", "attempt", "verdict", "adoption", "score", "episodes", "game", "panel",
+    "monitor", "program",
 )  # fmt: skip
-LENIENT = ("metrics", "lock", "program")  # a torn line, a lock that names no process and a broken cache are left out
+LENIENT = ("metrics", "lock", "score", "program")
+"""A torn line, a lock that names no process and a broken cache are left out; a damaged score is a difference."""
 DIGITS = "9" * 5000
 
 

@@ -88,7 +88,7 @@ def test_a_candidate_that_gives_no_number_fails_with_the_reason(
     gate, failed = candidate(gate, code)
     assert failed.verdict is not None and failed.verdict.outcome == "failed"
     assert failed.verdict.reason.startswith(reason)
-    assert gate.budget == ([0.2], 0.4)
+    assert (gate.left, gate.levels) == (0.4, [0.2])
     check_usable(gate, attempt)
 
 
@@ -99,6 +99,15 @@ def test_a_program_that_cannot_start_fails(gate: Ledger, attempt: Try, tmp_path:
     assert failed.verdict is not None
     assert failed.verdict.reason == "cannot run ./broken: no such file or directory"
     check_usable(gate, attempt)
+
+
+def test_a_program_that_finds_the_disk_full_has_not_failed(gate: Ledger, tmp_path: Path) -> None:
+    code = "if not os.path.exists('free'): raise OSError(28, os.strerror(28))\njson.dump({'score': 9}, open(file, 'w'))"
+    with pytest.raises(HmxError, match=r"exit code 1: OSError: \[Errno 28\] No space left on device") as caught:
+        candidate(gate, code)
+    assert caught.value.exit_code == 3 and caught.value.hint.endswith("; free some space, then continue")
+    (tmp_path / "free").touch()
+    assert hmx("try", "g").exit_code == 0
 
 
 @pytest.mark.parametrize("code, error, hint", [
@@ -255,7 +264,7 @@ COMMANDS = (("status", "g"), ("report", "g"), ("verify", "g"), ("try", "g"), ("a
 
 @pytest.mark.parametrize("name, key, values", [
     ("gate.json", "max_seeds", [0, -1, 10**400, 1001, "9", None]),
-    ("gate.json", "error", [0, 0.6, -1, 1e308, "0.1"]),
+    ("gate.json", "error", [0, 0.6, -1, 1e308, 5e-324, "0.1"]),
     ("gate.json", "attempts", [0, 10**400]),
     ("gate.json", "objective", [
         3, {"metric": 3}, {"measure": "auc"}, {"measure": "steps_to", "threshold": 1.0},

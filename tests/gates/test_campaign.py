@@ -82,7 +82,7 @@ def test_a_candidate_that_fails_costs_nothing(gate: Ledger, attempt: Try, gain: 
     gate, failed = attempt(gate, gain)
     assert failed.verdict is not None
     assert (failed.verdict.outcome, failed.verdict.reason) == ("failed", why)
-    assert gate.budget == ([0.2], 0.4)
+    assert (gate.left, gate.levels) == (0.4, [0.2])
     _, next_one = attempt(gate, "9")
     assert next_one.first_seed == 0  # its baseline runs serve the next attempt
 
@@ -98,7 +98,7 @@ def test_a_candidate_that_fails_later_keeps_its_evidence_and_uses_a_part_of_its_
     gains = [pair.candidate - pair.baseline for pair in failed.verdict.pairs]
     assert len(gains) == 2
     assert failed.verdict.e_value == e_value(gains) != 1
-    assert gate.budget[1] == pytest.approx(0.4 - 0.2 * (1 - min(e_value(gains), 1)))
+    assert gate.left == pytest.approx(0.4 - 0.2 * (1 - min(e_value(gains), 1)))
     assert verify_gate(gate).differences == ()
 
 

@@ -102,6 +102,15 @@ def test_code_that_cannot_be_built_has_failed(own: Ledger) -> None:
     assert "no such network" in attempt.verdict.reason
 
 
+def test_code_whose_loss_is_not_finite_has_failed(own: Ledger) -> None:
+    edit(("0.5 * ((value", "jnp.nan * ((value"))
+    attempt = tried(own, algo="./mine.py")
+    assert attempt.verdict is not None
+    assert (attempt.verdict.outcome, attempt.verdict.pairs) == ("failed", ())
+    assert "not finite" in attempt.verdict.reason
+    assert verify_gate(find_gate(own.folder)).differences == ()
+
+
 @pytest.mark.parametrize("sets, message", [
     (("env.max_steps=50",), "changes what is measured"),
     (("run.total_steps=3200",), "run.total_steps=3200 instead of 1600 changes what is measured"),
@@ -130,6 +139,36 @@ def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypat
     assert same.verdict is not None and same.verdict.outcome == "same"
     with pytest.raises(HmxError, match="is not a checkout of hmx"):
         try_change(gate, Change(source=tmp_path))
+
+
+NEWER = """
+import json, re, shutil, sys
+given = dict(word.split("=", 1) for word in sys.argv if "=" in word)
+place = given["run.root"] + "/" + given["run.name"]
+shutil.copytree(place.replace("/{number:04d}/", "/0000/"), place)
+lines = open(place + "/metrics.jsonl").read()
+open(place + "/metrics.jsonl", "w").write(re.sub('"schema": ?[0-9]+', '"schema": 999', lines))
+"""
+
+
+def test_checkouts_that_this_hmx_cannot_use_have_failed(own: Ledger, tmp_path: Path) -> None:
+    """An older one that refuses the configuration, one that trains nothing, and a newer one with other records."""
+    package = tmp_path / "other" / "hmx"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    number = len(find_gate(own.folder).attempts)
+    for code, reason in (
+        ("print('error: config.toml has schema 30, written by a newer hmx')\nraise SystemExit(3)",
+         "exit code 3: config.toml has schema 30, written by a newer hmx"),
+        ("", "it has not trained "),
+        (NEWER.format(number=number + 2), "metrics.jsonl"),
+    ):  # fmt: skip
+        (package / "__main__.py").write_text(code)
+        _, failed = try_change(find_gate(own.folder), Change(source=tmp_path / "other"))
+        assert failed.verdict is not None
+        assert (failed.verdict.outcome, failed.verdict.pairs) == ("failed", ())
+        assert reason in failed.verdict.reason
+    assert verify_gate(find_gate(own.folder)).differences == ()
 
 
 @pytest.mark.thorough
