@@ -42,7 +42,7 @@ def new_gate(
     flags = {f"--{key.replace('_', '-')}": value for key, value in options.items()}
     if unknown := flags.keys() - fields_of(GateRequest):
         raise HmxError(f"unknown option {min(unknown)[2:]}", "docs/gate.md lists the options of a gate")
-    loaded = None if command else resolve(settings or {}, preset)
+    loaded = None if command and settings is None and preset is None else resolve(settings or {}, preset)
     place = records.PLACES.place(name)
     return report.gate_status(campaign.new_gate(place, read_request(GateRequest, flags), loaded, command))
 

@@ -83,7 +83,7 @@ def new(
     from hmx.registry.load import load
 
     loaded = None
-    if not command:
+    if not command or typed or baseline != GateStart():
         sets, file = baseline.sets or (), baseline.config
         loaded = load(preset=baseline.preset, file=file, sets=sets, flags=typed, new_run=True)
     made = new_gate(PLACES.place(gate), request, loaded, command or ())

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hmx.config.coerce import show
-from hmx.config.fields import replace
+from hmx.config.fields import replace, values_of
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.gates import programs
 from hmx.gates.programs import Made, load_changed, lowered_digest
@@ -89,9 +89,9 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         metric=SearchRequest.metric if loaded and request.metric == DEFAULT_METRIC else request.metric,
         maximize=request.maximize or not (loaded or request.minimize), minimize=request.minimize,
     ))  # fmt: skip
+    if command and (loaded or request.at):
+        raise HmxError("a command has no options of hmx", "leave out --preset, --config, --at and each option of a run")
     if loaded is None:
-        if request.at:
-            raise HmxError("--at is an option of hmx, not of a command", "leave it out")
         made, seed = programs.of_command(command), 0
     else:
         made, seed = _first(loaded, request, objective.metric), loaded.config.run.seed
@@ -111,7 +111,10 @@ def _first(loaded: Loaded, request: GateRequest, metric: str) -> Made:
     cfg = base_config(loaded, metric == EVALUATION)
     cfg = replace(cfg, {"run.total_steps": request.at or cfg.run.total_steps})
     if problems := known_problems(cfg):
-        raise error_of(problems, loaded.values, loaded.origins)
+        option = "--at" if request.at else "--steps"
+        origins = {**loaded.origins, **({"run.total_steps": option} if request.at else {})}
+        failure = error_of(problems, values_of(cfg), origins)
+        raise HmxError(*(text.replace("--steps", option) for text in (failure.message, failure.hint)))
     if more := -request.max_seeds % cfg.run.num_seeds:
         message = f"--max-seeds {request.max_seeds} is not a multiple of --seeds {cfg.run.num_seeds}"
         raise HmxError(message, f"--max-seeds {request.max_seeds + more}")

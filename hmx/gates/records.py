@@ -39,7 +39,7 @@ were won, that would not be enough; undecided: the pairs are used up; failed: th
 MEANING: dict[Outcome, str] = {
     "keep": "the change helps", "worse": "the change does harm",
     "no difference": "even if the candidate won all pairs that are left, that would not be enough",
-    "undecided": "all pairs are used up", "same": "the program is equal to the baseline's",
+    "undecided": "its pairs do not decide", "same": "the program is equal to the baseline's",
     "same results": "the states of the first seeds are equal to the baseline's, bit for bit",
     "failed": "the candidate cannot run",
 }  # fmt: skip

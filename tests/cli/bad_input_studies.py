@@ -75,6 +75,11 @@ GATE = [
          "--max-seeds 18"]),
         (["a", "--set", "algo.gama=0.9"], USAGE, ["algo.gamma"]),
         (["a", "--", "python", "train.py"], USAGE, ["the command has no {seed} and no {file}", "-- python train.py"]),
+        (["a", "--preset", "control", "--env", "pendulum", "--at", "500"], USAGE, ["run.total_steps = 500 (--at)",
+         "try --at 1024", "hint: --at 1024"]),
+        (["a", "--lr", "1e-3", "--", "python", "{seed}", "{file}"], USAGE, ["a command has no options of hmx"]),
+        (["a", "--preset", "tiny", "--", "python", "{seed}", "{file}"], USAGE, ["a command has no options of hmx"]),
+        (["a", "--at", "2k", "--", "python", "{seed}", "{file}"], USAGE, ["a command has no options of hmx"]),
         (["a", "--", "no-such-program", "{seed}", "{file}"], USAGE, ["there is no command no-such-program"]),
     ),
     *[row for name in ("try", "status", "report", "verify", "adopt") for row in rows(

@@ -141,6 +141,20 @@ def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypat
         try_change(gate, Change(source=tmp_path))
 
 
+def test_a_metric_that_no_run_reports_is_an_error_of_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load(flags=SIZES, environ={}, new_run=True)
+    gate = new_gate(tmp_path / "gates" / "g", GateRequest(metric="nope", maximize=True, at=320), loaded)
+    with pytest.raises(HmxError, match="the baseline fails: nope has no value in the last tenth of") as caught:
+        try_change(gate, Change(sets=("algo.gamma=0.9",)))
+    assert (caught.value.exit_code, caught.value.hint[:11]) == (4, "hmx doctor ")
+    assert verify_gate(gate).differences == ()
+    _, ended = try_change(gate, Change(abandon=True))
+    assert ended.verdict is not None and ended.verdict.reason == "abandoned after 0 pairs"
+
+
 NEWER = """
 import json, re, shutil, sys
 given = dict(word.split("=", 1) for word in sys.argv if "=" in word)
