@@ -21,10 +21,17 @@ from hmx.jobs.resume import resume
 from hmx.jobs.runs import verify
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
+from hmx.runs.programs import Programs
 from hmx.runs.signals import StopNow
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 OFTEN = {"run__checkpoint_every": 1, "run__keep": 9}
+
+
+@pytest.fixture(autouse=True)
+def compiled_with_the_runs(shared_programs, monkeypatch):
+    """Replays share the compiled programs of the runs too."""
+    monkeypatch.setattr(replays, "Programs", lambda: shared_programs)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,8 @@ def equal(*updates):
     return [(first + 1, last, "equal") for first, last in itertools.pairwise(updates)]
 
 
-def test_an_intact_run_is_equal_and_is_only_read(run, tmp_path):
+def test_an_intact_run_is_equal_and_is_only_read(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(replays, "Programs", Programs)  # compiled again, as by the command
     before = files(run.folder)
     assert outcomes(run) == equal(0, 2, 4, 6, 8)
     assert files(run.folder) == before
