@@ -3,6 +3,8 @@
 Learning is tested with several seeds, since rounding, and so one seed, differs between CPUs.
 """
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +17,9 @@ from hmx.envs.registry import make_env
 SEEDS = range(3)
 
 
+@cache
 def build(cfg):
-    """The algorithm of a configuration in its environment."""
+    """The algorithm of a configuration in its environment; the same functions each time, whose traces JAX keeps."""
     return make_algorithm(cfg, make_env(cfg.env, RewardWeights()))
 
 
