@@ -12,20 +12,18 @@ WORDS = ("bench", "--preset", "tiny", "--env", "counting", "--num-envs", "8", "-
 
 
 def test_result_is_printed_and_saved(hmx, tmp_path):
-    first = hmx(*WORDS, "--json", "--html", "page.html", "--csv", "phases.csv")
-    assert first.exit_code == 0, first.output
-    found = json.loads(first.stdout)
+    done = hmx(*WORDS, "--metrics", "--json", "--html", "page.html", "--csv", "phases.csv")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
     assert (found["schema"], found["kind"], found["env"]) == (2, "hmx bench", "counting")
     assert found["config"]["env.num_envs"] == 8
     assert found["verdict"].startswith("Training spends ")
-    assert found["verdict"].split(".")[0] in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert found["verdict"].split(".")[0] in page and "The reward, action and event metrics take" in page
     assert [line.partition(",")[0] for line in (tmp_path / "phases.csv").read_text().splitlines()] == [
         "phase", "compile", "environment", "acting", "update", "saving", "logging",
     ]  # fmt: skip
-    second = hmx(*WORDS, "--metrics")
-    assert second.exit_code == 0, second.output
-    assert found["metrics"] is None and "The reward, action and event metrics take" in second.stdout
-    assert "measuring ..." in second.stderr
+    assert found["metrics"] is not None and "measuring ..." in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "phases.csv"]
 
 

@@ -184,14 +184,6 @@ def check_stopped(process, run, code):
     check_saved(run)
 
 
-def test_ctrl_c_ends_with_a_checkpoint_and_the_resume_command(environ, tmp_path):
-    words, run = [sys.executable, *ENDLESS], tmp_path / "runs" / "long"
-    process = subprocess.Popen(words, cwd=tmp_path, env=environ(), stderr=subprocess.PIPE, text=True)
-    wait_for_records(process, run)
-    os.kill(process.pid, signal.SIGINT)
-    check_stopped(process, run, 130)
-
-
 def test_a_closed_terminal_ends_with_a_checkpoint(environ, tmp_path):
     """Closing a window, or losing an SSH connection, sends SIGHUP and makes every write to the terminal fail."""
     ours, theirs = os.openpty()

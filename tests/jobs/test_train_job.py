@@ -3,11 +3,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import signal
-import subprocess
 import sys
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import pytest
 from new_runs import plan, train
 
 from hmx.config.schema import Config
-from hmx.jobs.resume import resume
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.registry.load import load
@@ -117,77 +113,6 @@ def test_dry_run_reports_the_size_of_the_state(make_config: MakeConfig) -> None:
     saved = records.read_manifest(path).leaves
     assert planned.state_bytes == sum(math.prod(leaf.shape) * sizes[leaf.dtype] for leaf in saved)
     assert plan(cfg).exists
-
-
-SCRIPT = """
-    import dataclasses, os, signal, sys
-    from hmx.config.codec import from_dict
-    from hmx.registry.load import load
-    from hmx.jobs.train import train
-    from hmx.runs.signals import StopNow
-    from hmx.runs.sinks import Sink
-
-    class Announce(Sink):
-        def record(self, record):
-            print("update", flush=True)
-
-        def phase(self, name):
-            if name == "stopping":
-                os.write(1, b"stopping\\n")
-
-    try:
-        result = train(load(file=sys.argv[1], environ={}), sinks=[Announce()])
-    except StopNow as stop:
-        os._exit(128 + stop.signum)
-    print(result.state, result.updates, flush=True)
-    sys.exit(0 if result.signum is None else 128 + result.signum)
-"""
-
-
-@pytest.mark.parametrize(
-    ("signum", "times"),
-    [pytest.param(signal.SIGTERM, 1, marks=pytest.mark.thorough), (signal.SIGINT, 2)],
-)
-def test_signals_stop_a_separate_process(
-    signum: signal.Signals, times: int, make_config: MakeConfig, tmp_path: Path, deterministic: Any
-) -> None:
-    from hmx.config.codec import to_toml
-
-    cfg = make_config(1_000_000, algo__lr_schedule="constant", run__checkpoint_every=1)
-    (tmp_path / "cfg.toml").write_text(to_toml(cfg))
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "cfg.toml")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    assert process.stdout is not None
-    try:
-        for _ in range(5):
-            assert process.stdout.readline() == "update\n"
-        process.send_signal(signum)
-        if times == 2:
-            # two signals sent at once may arrive as one
-            while process.stdout.readline() != "stopping\n":
-                pass
-            process.send_signal(signum)
-        rest = process.stdout.read()
-        assert process.wait() == 128 + signum
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-    run = Path(cfg.run.root) / "r"
-    newest, broken = records.newest_intact(run / "checkpoints")
-    assert newest is not None
-    assert not broken
-    if times == 1:
-        assert rest.splitlines()[-1] == f"interrupted {newest.name}"
-    done = int(newest.name)
-    result = resume(run, changes={"run.total_steps": (done + 2) * 32})
-    assert (result.state, result.first_update, result.updates) == ("finished", done, done + 2)
-    assert [record["update"] for record in deterministic(run)] == list(range(1, done + 3))
 
 
 def test_interrupted_run_prints_the_resume_command(make_config: MakeConfig, watcher: Any) -> None:
