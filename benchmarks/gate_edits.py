@@ -20,6 +20,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,16 @@ def difference(before: Sequence[float], after: Sequence[float]) -> dict[str, Any
     return {"before": mean(before), "after": mean(after), "gain": mean(gains), "interval": mean_interval(gains), "p": p}
 
 
+def missed(trained: Trained, place: Path) -> Iterator[dict[str, Any]]:
+    """Compare, on fresh seeds, the edit with the most evidence among those that the gate saw too little of to keep."""
+    gate, short = find_gate(place), ("no difference", "undecided")
+    left = [(one.verdict.e_value, one) for one in gate.attempts if one.verdict and one.verdict.outcome in short]
+    for _, most in sorted(left, key=itemgetter(0))[-1:]:
+        before, after = (load_changed(one).config for one in (gate.attempts[most.baseline], most))
+        fresh = (trained.returns(one, FRESH_SEED, FRESH) for one in (before, after))
+        yield {"edit": most.program.text, **difference(*fresh)}
+
+
 def task(root: Path, env: str, edits: Edits, seeds: int, max_seeds: int) -> dict[str, Any]:
     """Let both rules try all edits, and compare their baselines on fresh seeds."""
     trained = Trained(root)
@@ -190,6 +201,7 @@ def task(root: Path, env: str, edits: Edits, seeds: int, max_seeds: int) -> dict
     rows, chain = gated(place, cfg, max_seeds, edits)
     differences = hmx.verify_gate(place).differences
     sides["gate"] = {"edits": rows, "chain": chain, "steps": steps_of(place), "differences": len(differences)}
+    sides["gate"]["missed"] = list(missed(trained, place))
     first = trained.returns(cfg, FRESH_SEED, FRESH)
     last = {name: trained.returns(side["chain"][-1], FRESH_SEED, FRESH) for name, side in sides.items()}
     for name, side in sides.items():
@@ -224,7 +236,7 @@ def tables(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
     yield "\n| rule | change | before | after | difference | p |\n|---|---|---|---|---|---|"
     for name, side in sides.items():
-        named = [*side["kept"], {"edit": "all", **side["final"]}]
+        named = [*side["kept"], {"edit": "all", **side["final"]}, *side.get("missed", [])]
         if name != "gate":
             named.append({"edit": "what the gate ends with instead", **side["gate - this"]})
         for one in named:
