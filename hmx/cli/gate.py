@@ -119,7 +119,7 @@ def try_(
     from rich.console import Console
 
     from hmx.console.panel import ConsoleSink
-    from hmx.gates.campaign import Change, ignore, try_change
+    from hmx.gates.campaign import Change, try_change
     from hmx.gates.records import find_gate
     from hmx.gates.report import attempt_facts, gate_status, verdict
     from hmx.records.plain import plain_object
@@ -133,7 +133,7 @@ def try_(
         with console.status(text) if shown and outside else contextlib.nullcontext():
             yield [ConsoleSink(console, title=text)] if shown else []
 
-    tell = ignore if options.quiet else partial(say, "pair")
+    tell = (lambda line: None) if options.quiet else partial(say, "pair")
     now, attempt = try_change(find_gate(gate), change, tell=tell, show=show, command_line=["hmx", *sys.argv[1:]])
     found, status = attempt_facts(now, attempt), gate_status(now)
     body = {"schema": status.schema_number, **plain_object(found), "next": plain_object(status.next)}

@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hmx.config.coerce import show
@@ -41,7 +40,6 @@ from hmx.registry.load import Loaded, bind
 from hmx.reports.compare.request import EVALUATION
 from hmx.runs.session import open_session, open_task
 from hmx.runs.signals import StopNow
-from hmx.runs.sinks import Sink
 from hmx.study.create import base_config, objective_of
 from hmx.study.records import write_once
 from hmx.study.request import SearchRequest
@@ -66,15 +64,6 @@ class Change:
         return bool(self.sets or self.flags or self.source)
 
 
-def ignore(line: str) -> None:
-    """Take no notice of a pair."""
-
-
-def unseen(text: str, outside: bool) -> AbstractContextManager[Sequence[Sink]]:
-    """Show nothing of a run."""
-    return contextlib.nullcontext(())
-
-
 def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, command: Sequence[str] = ()) -> Ledger:
     """Make a gate, whose baseline is a configuration or a command of another trainer.
 
@@ -82,9 +71,10 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         HmxError: an option is not valid, there is a gate, or the baseline cannot be built (exit code 2).
     """
     PLACES.check_name(folder)
+    hint = f"use another name, or see what it has: hmx gate status {shlex.quote(str(folder))}"
+    exists = HmxError(f"there is a gate {folder}", hint)
     if PLACES.is_one(folder):
-        hint = f"use another name, or see what it has: hmx gate status {shlex.quote(str(folder))}"
-        raise HmxError(f"there is a gate {folder}", hint)
+        raise exists
     objective = objective_of(SearchRequest(
         metric=SearchRequest.metric if loaded and request.metric == DEFAULT_METRIC else request.metric,
         maximize=request.maximize or not (loaded or request.minimize), minimize=request.minimize,
@@ -102,7 +92,8 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         number=0, program=made.program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
         folder=attempt_folder(folder, 0),
     ), made)  # fmt: skip
-    write_once(folder / SETTINGS, settings)  # last: without it the folder is not a gate
+    if not write_once(folder / SETTINGS, settings):  # last: without it the folder is not a gate
+        raise exists
     return read_gate(folder)
 
 
@@ -114,7 +105,7 @@ def _first(loaded: Loaded, request: GateRequest, metric: str) -> Made:
         option = "--at" if request.at else "--steps"
         origins = {**loaded.origins, **({"run.total_steps": option} if request.at else {})}
         failure = error_of(problems, values_of(cfg), origins)
-        raise HmxError(*(text.replace("--steps", option) for text in (failure.message, failure.hint)))
+        raise HmxError(failure.message.replace("--steps", option), failure.hint.replace("--steps", option))
     if more := -request.max_seeds % cfg.run.num_seeds:
         message = f"--max-seeds {request.max_seeds} is not a multiple of --seeds {cfg.run.num_seeds}"
         raise HmxError(message, f"--max-seeds {request.max_seeds + more}")
@@ -127,8 +118,8 @@ def try_change(
     gate: Ledger,
     change: Change,
     *,
-    tell: Tell = ignore,
-    show: Show = unseen,
+    tell: Tell = lambda line: None,
+    show: Show = lambda text, outside: contextlib.nullcontext(()),
     command_line: Sequence[str] = (),
 ) -> tuple[Ledger, Attempt]:
     """Try a change against the baseline; one that was tried before has its verdict already.
@@ -148,14 +139,6 @@ def try_change(
             a file of the gate is damaged or cannot be written (3).
         StopNow: a signal stopped it; the same command continues.
     """
-    try:
-        return _try(gate, change, tell, show, command_line)
-    except StopNow as stop:
-        stop.hint = f"continue with: hmx gate try {gate.argument}"
-        raise
-
-
-def _try(gate: Ledger, change: Change, tell: Tell, show: Show, command_line: Sequence[str]) -> tuple[Ledger, Attempt]:
     with alone(gate) as gate:
         for made in filter(None, (gate.baseline, gate.open)):
             hint = "install the same versions, or make another gate with hmx gate new"
@@ -167,7 +150,11 @@ def _try(gate: Ledger, change: Change, tell: Tell, show: Show, command_line: Seq
                 verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {counted(len(pairs), 'pair')}")
             else:
                 trainer = PairTrainer(gate, tell, show, command_line)
-                verdict = _without_training(gate, attempt) or trainer.verdict(attempt)
+                try:
+                    verdict = _without_training(gate, attempt) or trainer.verdict(attempt)
+                except StopNow as stop:
+                    stop.hint = f"continue with: hmx gate try {gate.argument}"
+                    raise
             write_once(attempt.folder / VERDICT, verdict)
         gate = read_gate(gate.folder)
         return gate, gate.attempts[attempt.number]

@@ -5,7 +5,6 @@ Code is copied when it is tried, so that a baseline stays as it was when its fil
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
 import re
@@ -16,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import hmx.errors
 from hmx.config import codec
 from hmx.config.coerce import show
 from hmx.config.files import read_plain, sha256_of, words
@@ -38,10 +36,10 @@ from hmx.registry.user_code import (
 )
 from hmx.reports.compare.notices import is_of_task
 from hmx.reports.compare.request import EVALUATION
+from hmx.runs.lowered import code_digest
 from hmx.runs.programs import OF_THE_HOST
 from hmx.study.records import write_once
 
-_HERE = Path(hmx.errors.__file__).parents[1]  # the folder of this hmx
 NO_PART = {*OF_THE_HOST, *HASHES.values()} - {"run.init_from"}  # keys that change no result
 _NAMES = re.compile(r"@[\w.$-]+")  # of the functions in a lowered program
 _OPAQUE = "callback"  # part of the name of a call whose program is not in the text
@@ -119,7 +117,7 @@ def of_config(loaded: Loaded, source: Path | None = None) -> Made:
         functions |= {key: function} if is_reference(text) else {}
     kept = {key: show(value) for key, value in values.items() if key not in NO_PART}
     options, tree = codec.sha256(sorted({**kept, **functions}.items())), _tree(source) if source else {}
-    made_by = codec.sha256(_hashes(tree)) if source else _this_hmx()
+    made_by = codec.sha256(_hashes(tree)) if source else code_digest()
     digest = codec.sha256([options, _hashes(copies), named, made_by])
     program = GateProgram(
         text="", digest=digest, options=options, files=named, code=code, source=made_by if source else ""
@@ -127,15 +125,9 @@ def of_config(loaded: Loaded, source: Path | None = None) -> Made:
     return Made(program, {CODE: copies, SOURCE: tree}, codec.to_toml(loaded.config))
 
 
-@functools.cache
-def _this_hmx() -> str:
-    """Return the SHA-256 of the files of this hmx."""
-    return codec.sha256(_hashes(_tree(_HERE)))
-
-
 def versions() -> dict[str, str]:
     """List the facts that results depend on beside the programs: versions of packages, and the code of this hmx."""
-    return {**meta.versions(), "the code of hmx": _this_hmx()[:12]}
+    return {**meta.versions(), "the code of hmx": code_digest()[:12]}
 
 
 def _beside(text: str, key: str, place: Path) -> dict[str, bytes]:
@@ -222,14 +214,11 @@ def check_files(attempt: Attempt) -> None:
     program, place, changed = attempt.program, attempt.folder / SOURCE, list[object]()
     if program.source and codec.sha256(_hashes(_tree(place))) != program.source:
         changed.append(place)
-    changed += [file for file, digest in program.files.items() if _sha256(Path(program.place, file)) != digest]
+    named = {file: Path(program.place, file).resolve() for file in program.files}
+    changed += [file for file, path in named.items() if not path.is_file() or sha256_of(path) != program.files[file]]
     if changed:
         message = f"{changed[0]} is not what it was when attempt {attempt.number} was tried"
         raise HmxError(message, "restore it; keep each version in a file of its own", ExitCode.ARTEFACT)
-
-
-def _sha256(path: Path) -> str:
-    return sha256_of(path.resolve()) if path.is_file() else ""
 
 
 def lowered_digest(task: Loaded) -> str:

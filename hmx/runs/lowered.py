@@ -211,7 +211,7 @@ def _exported(jitted: Function, args: Tree, facts: Facts) -> LoweredProgram | No
 
 
 @cache
-def _code() -> str:
+def code_digest() -> str:
     """Return the SHA-256 of the text of hmx."""
     digest = hashlib.sha256()
     folder = Path(hmx.__file__).parent
@@ -224,7 +224,7 @@ def arithmetic() -> tuple[object, ...]:
     """List what decides the last bits of results, apart from the machine and the versions of packages."""
     flags = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")}
     chosen = [repr(getattr(jax.config, name, jax.config.values.get(name))) for name in _ARITHMETIC]
-    return _code(), os.cpu_count(), sorted(flags.items()), chosen
+    return code_digest(), os.cpu_count(), sorted(flags.items()), chosen
 
 
 def _surroundings() -> tuple[object, ...]:
@@ -235,7 +235,7 @@ def _surroundings() -> tuple[object, ...]:
     now = {name: repr(getattr(jax.config, name, value)) for name, value in settings.items()}
     chosen = {name: text for name, text in now.items() if not name.startswith(_SETTINGS_OF_CACHES)}
     return (
-        _code(), type(hmx.rl.__loader__), sys.version, versions(), jax.default_backend(), device.device_kind,
+        code_digest(), type(hmx.rl.__loader__), sys.version, versions(), jax.default_backend(), device.device_kind,
         jax.device_count(), device.client.platform_version, sorted(flags.items()), sorted(chosen.items()),
     )  # fmt: skip
 

@@ -234,7 +234,7 @@ def test_entries_depend_on_code_versions_flags_and_settings(folder: Path, monkey
     programs.add("pair", jax.jit(pair), *arguments())
     assert found()
     for change in (
-        lambda patch: patch.setattr(lowered, "_code", lambda: "other"),
+        lambda patch: patch.setattr(lowered, "code_digest", lambda: "other"),
         lambda patch: patch.setattr(lowered, "versions", lambda: {"jax": "0"}),
         lambda patch: patch.setenv("XLA_FLAGS", "--other"),
         lambda patch: patch.setattr(jax, "device_count", lambda: 2),
@@ -257,7 +257,7 @@ def test_the_code_of_hmx_is_hashed_with_its_names(tmp_path: Path, monkeypatch: p
     for name, text in (("a.py", "1"), ("a.py", "2"), ("sub/a.py", "2"), ("b.txt", "2")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-        digests.add(lowered._code.__wrapped__())
+        digests.add(lowered.code_digest.__wrapped__())
     assert len(digests) == 3, "a text that is not Python does not count"
 
 
