@@ -156,7 +156,7 @@ def gated(place: Path, cfg: Config, max_seeds: int, edits: Edits) -> tuple[list[
     campaign(place, replace(cfg, {"run.num_seeds": SEEDS_PER_RUN}), edits, max_seeds=max_seeds)
     gate, rows = find_gate(place), list[dict[str, Any]]()
     for one, edit in zip(hmx.gate_status(place).attempts[: len(edits)], edits, strict=True):
-        left = dataclasses.replace(gate, attempts=gate.attempts[: one.attempt + 1]).budget[1]
+        left = dataclasses.replace(gate, attempts=gate.attempts[: one.attempt + 1]).left
         rows.append({"edit": text_of(edit), "verdict": one.verdict, "pairs": one.pairs, "won": one.won,
                      "difference": one.difference, "e_value": one.e_value, "level": one.level,
                      "left": left})  # fmt: skip
