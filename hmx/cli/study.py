@@ -167,8 +167,7 @@ def work(
 def _end(folder: Path, done: WorkResult, quiet: bool) -> None:
     """Say how the work has ended; exit with 128 and the signal, or with 4 if the study has failed."""
     if done.signum is not None:
-        say("stopped", f"after {counted(done.trained, 'result')}")
-        say("continue with", f"hmx study work {shlex.quote(str(folder))}")
+        say("stopped", f"after {counted(done.trained, 'result')}; hmx study work {shlex.quote(str(folder))} continues")
         raise typer.Exit(128 + done.signum)
     now = done.standing
     if now.state == "failed":

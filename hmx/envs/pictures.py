@@ -10,7 +10,6 @@ import numpy as np
 from hmx.envs.hackmatrix.rules.position import Position, block_name, visible
 from hmx.envs.hackmatrix.rules.tables import ACTION_NAMES
 from hmx.envs.protocol import EnvSpec, EnvState
-from hmx.records.plain import JsonValue
 from hmx.render.blocks import Picture, Shape
 from hmx.render.quantities import number
 
@@ -39,7 +38,7 @@ class Unit(TypedDict):
 
 def described(
     spec: EnvSpec, state: EnvState, obs: Sequence[np.ndarray] | np.ndarray | None, most: int = 64
-) -> Mapping[str, JsonValue]:
+) -> dict[str, Any]:
     """Describe a position as its environment does, or by its text, or by the first numbers of its observation.
 
     Args:

@@ -246,7 +246,7 @@ def open_to_train(task: Loaded, paths: RunPaths, programs: Programs | None = Non
 def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | None = None) -> Continued:
     run = Run.of(paths)
     task = changed(run, changes)
-    _check_steps(run, paths, task.config)
+    _check_steps(run, paths, task.config.run.total_steps)
     session = open_to_train(task, paths, programs)
     try:
         restored = restore(session, paths)
@@ -263,10 +263,10 @@ def _open(paths: RunPaths, changes: Mapping[str, object], programs: Programs | N
     return continued(run, session, restored)
 
 
-def _check_steps(run: Run, paths: RunPaths, planned: Config) -> None:
+def _check_steps(run: Run, paths: RunPaths, asked: int) -> None:
     """Refuse fewer steps than the run has trained, whatever else is wrong with their number."""
-    own, asked, done = derive(run.cfg), planned.run.total_steps, max(run.updates(), default=0)
-    if planned.run.total_steps == run.cfg.run.total_steps or math.ceil(asked / own.batch_size) >= done:
+    own, done = derive(run.cfg), max(run.updates(), default=0)
+    if asked == run.cfg.run.total_steps or math.ceil(asked / own.batch_size) >= done:
         return
     steps, again = done * own.batch_size, f"hmx resume {paths.argument}"
     hint = f"to extend it: {again} --steps {2 * steps}"
