@@ -98,7 +98,7 @@ def attempt_facts(gate: Ledger, attempt: Attempt) -> AttemptFacts:
         reason=verdict.reason if verdict else "it is not decided yet", baseline=attempt.baseline,
         adopted=bool(attempt.adopted), pairs=len(gains), won=sum(gain > 0 for gain in gains),
         difference=Estimate(median(gains), *ends) if gains else None,
-        e_value=verdict.e_value if verdict else 1.0, needed=1 / attempt.level if attempt.level else None,
+        e_value=verdict.e_value if verdict else 1.0, needed=round(1 / attempt.level, 9) if attempt.level else None,
         level=attempt.level,
     )  # fmt: skip
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hmx.errors import HmxError
-from hmx.gates.campaign import Change, try_change
+from hmx.gates.campaign import Change, new_gate, try_change
 from hmx.gates.records import Attempt, Ledger, adopt, find_gate, read_gate
 from hmx.gates.report import gate_status
+from hmx.gates.request import GateRequest
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import PairTrainer, read_result
 from hmx.records.lock import RunLock
@@ -113,6 +114,16 @@ def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
     shutil.copy(tmp_path / "other.py", tmp_path / "train.py")
     gate, kept = try_change(read_gate(gate.folder), Change())
     assert kept.verdict is not None and kept.verdict.outcome == "keep"
+
+
+def test_numbers_of_the_budget_have_no_digits_of_rounding(
+    tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]
+) -> None:
+    """The first of ten attempts stakes an eleventh of 0.05, so it needs an e-value of 220."""
+    gate = new_gate(tmp_path / "gates" / "g", GateRequest(metric="score"), command=trainer("0"))
+    gate, _ = try_change(gate, Change(command=trainer("x")))
+    found = gate_status(gate)
+    assert (found.budget_left, found.attempts[0].needed) == (0.05, 220.0)
 
 
 def test_an_open_attempt_continues_or_is_abandoned(gate: Ledger, attempt: Try, monkeypatch: pytest.MonkeyPatch) -> None:
