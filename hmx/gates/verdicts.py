@@ -21,7 +21,7 @@ def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair], looked_at:
     for count in range(looked_at + 1, len(pairs) + 1):
         seen, left = found[:count], most - count
         wins, ties = sum(one > 0 for one in seen), sum(one == 0 for one in seen)
-        score = f"the candidate won {wins} of {counted(count, 'pair')}" + f", {ties} were equal" * bool(ties)
+        score = f"the candidate won {wins} of {counted(count, 'pair')}" + f", {ties} equal" * bool(ties)
         outcome: Outcome | None = (
             "keep" if e_value(seen) >= needed
             else "worse" if e_value([-one for one in seen]) >= WORSE
