@@ -8,15 +8,17 @@ import gc
 import hashlib
 import importlib
 import importlib.metadata
+import json
 import os
 import platform
 import resource
 import signal
 import sys
+import tarfile
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +232,43 @@ def compiled_once(shared_programs: Any) -> Iterator[None]:
         make = session.make_session
         patch.setattr(session, "make_session", lambda task, env, given=None: make(task, env, given or shared_programs))
         yield
+
+
+def _lines(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {record.pop("schema") for record in found} <= {1, 2}
+    assert len({record.pop("run", "") for record in found} - {""}) <= 1
+    return found
+
+
+@pytest.fixture(scope="session")
+def lines() -> Callable[[Path], list[dict[str, Any]]]:
+    """The records of a run."""
+    return _lines
+
+
+@pytest.fixture(scope="session")
+def deterministic() -> Callable[[Path], list[dict[str, Any]]]:
+    """The records of a run without what depends on the clock."""
+    clock = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "train/grad_report_seconds"}
+    return lambda run: [{k: v for k, v in record.items() if k not in clock} for record in _lines(run)]
+
+
+@pytest.fixture(scope="session")
+def unpack() -> Callable[[int, Path], Any]:
+    """A run folder as it was published, by the schema of its checkpoints, made once by the code of its day.
+
+    Each is a run of the corridor that was stopped after update 4 of 8, with checkpoints at 2 and 4.
+    """
+
+    from hmx.records.paths import RunPaths
+
+    def make(schema: int, root: Path) -> RunPaths:
+        with tarfile.open(Path(__file__).parent / "data" / f"run-schema-{schema}.tar.gz") as archive:
+            archive.extractall(root, filter="data")
+        return RunPaths(root, "corridor")
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hmx.records import meta as metas
 
-DATA = Path(__file__).parents[1] / "data"
-
 
 @pytest.fixture
-def metrics(tmp_path: Path) -> Path:
+def metrics(unpack: Any, tmp_path: Path) -> Any:
     """The metrics of an interrupted run, `corridor`, below `runs/`."""
-    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path / "runs", filter="data")
-    return tmp_path / "runs" / "corridor" / "metrics.jsonl"
+    return unpack(2, tmp_path / "runs").metrics
 
 
 def spoil(metrics: Path) -> None:

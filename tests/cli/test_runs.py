@@ -5,7 +5,6 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from hmx.records.verify import RunReplay, Stretch
 from hmx.render.terminal import print_document
 from hmx.reports.summaries import RUN_COLUMNS, synchronisation
 
-DATA = Path(__file__).parents[1] / "data"
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
 HOLD = """
@@ -36,11 +34,9 @@ with RunLock(RunPaths(sys.argv[1], "corridor")):
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(unpack: Any, tmp_path: Path) -> Any:
     """An interrupted run, `corridor`, below `runs/`."""
-    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path / "runs", filter="data")
-    return tmp_path / "runs" / "corridor"
+    return unpack(2, tmp_path / "runs").folder
 
 
 @pytest.fixture

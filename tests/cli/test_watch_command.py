@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import typer
@@ -20,7 +18,6 @@ from hmx.play.frames import Frame
 from hmx.play.watch import COMPILING, show
 from hmx.play.watch import watch as frames_of
 
-DATA = Path(__file__).parents[1] / "data"
 FRAMES = [
     Frame(step=0, episode=0, position={"player": {"row": 0, "col": 0}, "stage": 2}, legal=(0,)),
     Frame(step=1, episode=0, position={"player": {"row": 0, "col": 0}, "stage": 2}, legal=(), action=0, reward=-0.5,
@@ -54,22 +51,18 @@ def test_a_gif_without_pillow_names_the_package(tmp_path, monkeypatch):
     assert "pip install pillow" in refused.value.hint
 
 
-def test_a_run_without_a_checkpoint_is_refused_before_anything_is_compiled(tmp_path):
-    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    phases = []
-    next(frames_of(tmp_path / "corridor", phase=phases.append))
+def test_a_run_without_a_checkpoint_is_refused_before_anything_is_compiled(unpack, tmp_path):
+    run, phases = unpack(2, tmp_path).folder, []
+    next(frames_of(run, phase=phases.append))
     assert phases == [COMPILING]
-    shutil.rmtree(tmp_path / "corridor" / "checkpoints")
+    shutil.rmtree(run / "checkpoints")
     with pytest.raises(HmxError, match="checkpoint") as refused:
-        frames_of(tmp_path / "corridor", phase=phases.append)
+        frames_of(run, phase=phases.append)
     assert refused.value.exit_code == 3 and phases == [COMPILING]
 
 
-def test_an_older_checkpoint_is_played_with_a_warning(tmp_path):
-    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    run, text = tmp_path / "corridor", "checkpoint 4 is missing; checkpoint 2 is used instead"
+def test_an_older_checkpoint_is_played_with_a_warning(unpack, tmp_path):
+    run, text = unpack(2, tmp_path).folder, "checkpoint 4 is missing; checkpoint 2 is used instead"
     shutil.rmtree(run / "checkpoints" / "4")
     done = CliRunner().invoke(app, ["watch", str(run), "--json"])
     assert done.exit_code == 0 and text not in done.stdout

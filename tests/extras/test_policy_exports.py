@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +43,8 @@ def example(heading: str, number: int, language: str = "python") -> str:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    with tarfile.open(ROOT / "tests" / "data" / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "corridor"
+def run(unpack: Any, tmp_path: Path) -> Any:
+    return unpack(2, tmp_path).folder
 
 
 def needs(to: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,9 @@ import pytest
 
 from hmx.config import fields
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
-from hmx.records.paths import RunPaths
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32
-DATA = Path(__file__).parents[1] / "data"
 
 MakeConfig = Callable[..., Config]
 
@@ -83,38 +79,3 @@ def make_config(tmp_path: Path) -> MakeConfig:
 @pytest.fixture(scope="session")
 def new_config() -> MakeConfig:
     return config_of
-
-
-def _lines(run: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert {record.pop("schema") for record in found} <= {1, 2}
-    assert len({record.pop("run", "") for record in found} - {""}) <= 1
-    return found
-
-
-@pytest.fixture(scope="session")
-def lines() -> Callable[[Path], list[dict[str, Any]]]:
-    """The records of a run."""
-    return _lines
-
-
-@pytest.fixture(scope="session")
-def deterministic() -> Callable[[Path], list[dict[str, Any]]]:
-    """The records of a run without what depends on the clock."""
-    clock = {"elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "train/grad_report_seconds"}
-    return lambda run: [{k: v for k, v in record.items() if k not in clock} for record in _lines(run)]
-
-
-@pytest.fixture(scope="session")
-def unpack() -> Callable[[int, Path], RunPaths]:
-    """A run folder as it was published, by the schema of its checkpoints, made once by the code of its day.
-
-    Each is a run of the corridor that was stopped after update 4 of 8, with checkpoints at 2 and 4.
-    """
-
-    def make(schema: int, root: Path) -> RunPaths:
-        with tarfile.open(DATA / f"run-schema-{schema}.tar.gz") as archive:
-            archive.extractall(root, filter="data")
-        return RunPaths(root, "corridor")
-
-    return make

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,10 @@ from hmx.jobs.exported.program import PolicyProgram, Port, action_quantities, ma
 from hmx.jobs.requests import PolicyRequest
 from hmx.runs import weights
 
-DATA = Path(__file__).parents[1] / "data"
-
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
-    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "corridor"
+def run(unpack: Any, tmp_path: Path) -> Any:
+    return unpack(2, tmp_path).folder
 
 
 @pytest.fixture(scope="module")

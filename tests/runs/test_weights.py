@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,14 +20,11 @@ from hmx.records.paths import WEIGHTS
 from hmx.runs.restoring import Run
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
-DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
-def run(tmp_path):
-    with tarfile.open(DATA / "run-schema-2.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path / "corridor"
+def run(unpack, tmp_path):
+    return unpack(2, tmp_path).folder
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tarfile
-from pathlib import Path
 
 import pytest
 from compared import compare, keys, noticed
@@ -18,8 +16,6 @@ from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records.jsonl import encode
 from hmx.reports.compare.request import Window
-
-DATA = Path(__file__).parents[2] / "data"
 
 
 def test_config_lists_only_differences(good, bad):
@@ -163,11 +159,9 @@ def test_metrics_of_a_later_schema_are_refused(tmp_path, good):
     assert caught.value.exit_code == ExitCode.ARTEFACT
 
 
-@pytest.mark.parametrize("name", ["run-schema-1", "run-schema-2"])
-def test_old_run_folders_are_compared(tmp_path, good, name):
-    with tarfile.open(DATA / f"{name}.tar.gz") as archive:
-        archive.extractall(tmp_path / "old", filter="data")
-    result = compare(good, tmp_path / "old")
+@pytest.mark.parametrize("schema", [1, 2])
+def test_old_run_folders_are_compared(unpack, tmp_path, good, schema):
+    result = compare(good, unpack(schema, tmp_path / "old").root)
     (task,) = result.tasks
     assert task.name == "corridor" and len(task.sides) == 2
     assert task.sides[1].mean is not None
