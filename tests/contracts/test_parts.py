@@ -5,17 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from parsed import Modules, parsed, planted
 
 from hmx.config.importing import imported
 from hmx.config.option import ALGORITHMS, ON_POLICY
 from hmx.config.schema import ENTRIES, ENV_IDS
 from hmx.registry.algorithms import built_in, find_algorithm
-
-ROOT = Path(__file__).parents[2]
-Modules = dict[str, ast.Module]
 
 NAMES = {
     "hmx/config/option.py": "the names, as a type, and which algorithms read an option",
@@ -48,15 +45,9 @@ MOST_WHOLE_CONFIGURATIONS = 51
 """Functions that take a whole `Config`, without the answers of entries; lower it when there are fewer."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def modules() -> Modules:
-    """Every module of the package, parsed."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(ROOT.glob("hmx/**/*.py"))}
-
-
-def planted(source: str, name: str = "hmx/reports/planted.py") -> Modules:
-    """Return a package of one module."""
-    return {name: ast.parse(source)}
+    return parsed()
 
 
 def naming(modules: Modules) -> set[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from parsed import ROOT, parse
 
-ROOT = Path(__file__).parents[2]
 LINES, FUNCTION, PARAMETERS = 400, 60, 7
 KINDS = ("dataclass", "NamedTuple", "TypedDict")
 
@@ -34,7 +33,7 @@ def long_files(modules: list[tuple[str, str]]) -> list[str]:
 
 def functions(modules: list[tuple[str, str]]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for path, text in modules:
-        for node in ast.walk(ast.parse(text)):
+        for node in ast.walk(parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{path}:{node.lineno} {node.name}", node
 

@@ -6,14 +6,12 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from parsed import ROOT, Modules, parsed, planted
 
 from hmx.config.fields import FIELDS
 
-ROOT = Path(__file__).parents[2]
-Modules = dict[str, ast.Module]
 MAX_ANY_SHARE = 0.08
 HOMONYMS = {
     "advantage": "estimator of PPO; advantage of a gradient report",
@@ -64,10 +62,9 @@ HARMLESS = {
 """Values in commands that need no quotes for the shell, and why."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def modules() -> Modules:
-    """Every module of the package, parsed."""
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(ROOT.glob("hmx/**/*.py"))}
+    return parsed()
 
 
 def duplicate_classes(modules: Modules) -> list[str]:
@@ -117,11 +114,6 @@ def with_any(modules: Modules) -> tuple[list[str], int]:
         if "Any" in names:
             found.append(place)
     return found, total
-
-
-def planted(source: str, name: str = "hmx/reports/planted.py") -> Modules:
-    """Return a package of one module."""
-    return {name: ast.parse(source)}
 
 
 def imports(modules: Modules) -> dict[str, set[str]]:
