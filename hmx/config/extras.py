@@ -31,7 +31,7 @@ def install(extra: str) -> str:
     if (_CLONE / "pyproject.toml").is_file():
         # -P: `pip` would import a `types.py` of the folder that the user is in
         return shlex.join([sys.executable, "-P", "-m", "pip", "install", "-e", f"{_CLONE}[{extra}]"])
-    return f"in a clone of hmx: pip install '.[{extra}]'"
+    return f"in a clone of hmx: pip install -e '.[{extra}]'"
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ def list_environments() -> list[EnvironmentRow]:
     rows = [_sized(name, "built in", stored.get(name)) for name in ENV_IDS]
     for extra, package in EXTRAS.items():
         installed = importlib.util.find_spec(package) is not None
-        missing, origin = "" if installed else f"pip install '.[{extra}]'", f"extra {extra}"
+        missing, origin = "" if installed else f"pip install -e '.[{extra}]'", f"extra {extra}"
         known = [f"{extra}/{name}" for name in names_in(extra)]
         rows += [_sized(name, origin, stored.get(name), missing) for name in known]
         if not known:
@@ -111,7 +111,7 @@ def document(rows: list[EnvironmentRow]) -> Document:
         blocks.append(facts(tuple(pairs)))
     else:
         words = (
-            "Install an extra in a clone of hmx: pip install '.[gymnax]'. Write your own: hmx new-env NAME. "
+            "Install an extra in a clone of hmx: pip install -e '.[gymnax]'. Write your own: hmx new-env NAME. "
             "hmx envs ID builds one and shows all about it."
         )
         blocks.append(Paragraph(words, "faint"))

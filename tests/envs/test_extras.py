@@ -65,7 +65,7 @@ def test_the_hint_installs_an_extra_from_the_clone_that_hmx_runs_from(monkeypatc
     command = [sys.executable, "-P", "-m", "pip", "install", "-e", f"{clone}[gymnax]"]
     assert shlex.split(extras.install("gymnax")) == command
     monkeypatch.setattr(extras, "_CLONE", tmp_path)  # as after `pip install .`
-    assert extras.install("gymnax") == "in a clone of hmx: pip install '.[gymnax]'"
+    assert extras.install("gymnax") == "in a clone of hmx: pip install -e '.[gymnax]'"
 
 
 @pytest.mark.parametrize("package", ["jaxmarl", "six"])
