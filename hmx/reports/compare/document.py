@@ -105,7 +105,8 @@ def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> I
     shown = _shown(pairs, findings)
     for pair in shown:
         text = f"{findings.label(pair.a)} vs {findings.label(pair.b)}{where and f', {where}'}: {conclusion(pair)}"
-        if len(shown) <= _DETAILED and pair.improvement and pair.difference and pair.verdict.outcome != "no verdict":
+        sure = pair.improvement is not None and pair.improvement.low is not None  # not from a single seed
+        if len(shown) <= _DETAILED and sure and pair.difference and pair.verdict.outcome != "no verdict":
             view = pair.turned() if pair.verdict.better == pair.b else pair
             text += f" P({view.a} {findings.word}) = {probability(view.improvement)}, "
             text += f"difference of IQMs {signed_estimate(view.difference)}, p = {number(view.p_value, 2)}."

@@ -95,6 +95,13 @@ def test_the_first_sentence_has_both_ends_the_size_and_who_gets_there_sooner(tmp
     assert found.figures["share(A, B)"] == -found.figures["share(B, A)"] == pair.share
 
 
+def test_a_probability_without_an_interval_is_no_part_of_the_sentence(tmp_path):
+    one, other = (make_run(tmp_path / name, {0: rising(end, 20)[0]}) for name, end in (("a", 1.0), ("b", 0.8)))
+    found = compare(one, other)
+    assert found.tasks[0].pairs[0].improvement.low is None
+    assert "ot distinguishable" in sentences(found)[0] and "P(" not in sentences(found)[0]
+
+
 def test_the_size_is_a_share_of_the_range_from_random_play_if_that_is_known(tmp_path):
     sides = [make_run(tmp_path / name, rising(end, 20), evaluated={0: end}, random=-1.0)
              for name, end in (("a", 1.0), ("b", 0.8))]  # fmt: skip
