@@ -35,7 +35,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 def tried(gate: Ledger, *sets: str, **flags: str) -> Attempt:
     """Try options, and code by its section."""
-    named = {f"{section}.name": text for section, text in flags.items()}
+    named = {"net.kind" if section == "net" else f"{section}.name": text for section, text in flags.items()}
     _, attempt = try_change(find_gate(gate.folder), Change(sets=sets, flags=named))
     assert attempt.verdict is not None
     return attempt
@@ -100,6 +100,15 @@ def test_code_that_cannot_be_built_has_failed(own: Ledger) -> None:
     assert attempt.verdict is not None
     assert attempt.verdict.outcome == "failed"
     assert "no such network" in attempt.verdict.reason
+
+
+def test_two_files_of_code_with_one_name_are_refused(own: Ledger) -> None:
+    """Their copies would lie in one folder, and the second would replace the first."""
+    edit()
+    Path("other").mkdir()
+    Path("other/mine.py").write_text("def make(): ...\n")
+    with pytest.raises(HmxError, match=r"two files of code have the name mine\.py"):
+        tried(own, algo="./mine.py", net="./other/mine.py")
 
 
 def test_code_whose_loss_is_not_finite_has_failed(own: Ledger) -> None:
