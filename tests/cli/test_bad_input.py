@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import typer
 from bad_input_rows import COMMANDS, FILES
+from folders import contents
 from refusals import refused
 
 from hmx.cli.app import app
@@ -64,11 +64,6 @@ def test_all_problems_are_reported_together_with_their_origins(hmx, tmp_path, mo
         result, ExitCode.USAGE, "mine.toml:2", "mine.toml:4", "HMX_ALGO_GAMMA", "--set", "--lr", "algo.gamma", "1.5"
     )
     assert not (tmp_path / "runs").exists()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_existing_run_is_unchanged(hmx, tmp_path, trained):

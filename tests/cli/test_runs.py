@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import contents
 from made_runs import flat, make_run
 
 from hmx.errors import ExitCode
@@ -145,7 +146,7 @@ def test_row_is_printed_as_text_not_markup() -> None:
 
 
 def test_dry_run_of_resume_changes_nothing(hmx: Any, run: Path) -> None:
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "6")
     result = hmx("resume", "corridor", "--dry-run", "--steps", "256", "--set", "algo.gamma=0.9", "--set", "run.keep=9")
     assert result.exit_code == 0, result.stderr
@@ -155,13 +156,13 @@ def test_dry_run_of_resume_changes_nothing(hmx: Any, run: Path) -> None:
         assert line in result.stdout
     assert "warning: checkpoint 6 is damaged (the manifest is of update 4)" in result.stderr
     shutil.rmtree(run / "checkpoints" / "6")
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
     data = json.loads(hmx("resume", "corridor", "--dry-run", "--steps", "256", "--json").stdout)
     assert (data["update"], data["changes"]) == (4, {"run.total_steps": [128, 256]})
 
 
 def test_a_second_process_is_refused(hmx: Any, run: Path, holder: subprocess.Popen[str]) -> None:
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    before = contents(run)
     for words in (("resume", "corridor"), ("train", "--preset", "tiny", "--name", "corridor", "--force")):
         result = hmx(*words)
         assert result.exit_code == 2
@@ -169,7 +170,7 @@ def test_a_second_process_is_refused(hmx: Any, run: Path, holder: subprocess.Pop
         assert f"kill {holder.pid}" in result.stderr
     assert "runs/corridor is in use: resume would refuse" in hmx("resume", "corridor", "--dry-run").stderr
     assert f"held by process {holder.pid}" in hmx("runs", "verify", "corridor").stdout
-    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert contents(run) == before
 
 
 def test_a_run_whose_process_died_has_crashed(hmx: Any, run: Path, holder: subprocess.Popen[str]) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from damages import DAMAGES, WAYS, delete, empty, flip_early, flip_late, folder, link_to_a_copy_outside, link_to_nothing
+from folders import contents
 
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -199,7 +200,7 @@ def test_a_damaged_configuration_is_refused_with_the_command_that_restores_it(
     else:
         damage(run.config, tmp_path / "outside")
     run.lock.unlink()
-    before = {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()}
+    before = contents(run.folder)
     found = runs.verify(run.folder)
     assert [place.path for place in found.damage] == ["run.toml"]
     assert found.intact == (2, 4)
@@ -208,7 +209,7 @@ def test_a_damaged_configuration_is_refused_with_the_command_that_restores_it(
             command(run)
         assert caught.value.exit_code == ExitCode.ARTEFACT
         assert "restore the copy of checkpoint 4: " in caught.value.hint
-    assert {p: p.read_bytes() for p in run.folder.rglob("*") if p.is_file()} == before
+    assert contents(run.folder) == before
     if damage is flip_early:
         assert "algo.gamma: 0.99 became 0.98" in caught.value.message
         assert "env.slip: 0.1 became 0.0" in caught.value.message

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from folders import contents
 from new_runs import plan, train
 
 from hmx.cli.new_env import EXAMPLE
@@ -51,11 +52,6 @@ def at(update, name="child"):
     return ForkRequest(at=update, name=name)
 
 
-def files(run):
-    """Every file of a run."""
-    return {str(path): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
-
-
 def state(run, update):
     """The bits of a checkpoint."""
     session = open_session(load(file=run, environ={}).config)
@@ -64,12 +60,12 @@ def state(run, update):
 
 
 def test_a_fork_without_changes_equals_its_parent_bit_for_bit(parent, deterministic):
-    before = files(parent)
+    before = contents(parent)
     done = fork(parent, at(4))
     assert (done.run, done.state, done.first_update, done.updates) == (parent.parent / "child", "finished", 4, 8)
     assert state(done.run, 8) == state(parent, 8) and state(done.run, 4) == state(parent, 4)
     assert deterministic(done.run) == deterministic(parent) and len(deterministic(parent)) == 16
-    assert files(parent) == before
+    assert contents(parent) == before
     assert verify(done.run).damage == () and verify(done.run).intact == (4, 6, 8)
     meta, parents = metas.read(done.run / "meta.json"), metas.read(parent / "meta.json")
     assert meta.run_id != parents.run_id
@@ -161,12 +157,12 @@ def test_a_fork_keeps_the_settings_that_continued_its_checkpoint(parent, monkeyp
     ],
 )
 def test_changes_of_the_state_are_refused_with_the_closest_command(parent, changes, says, hint):
-    before = files(parent)
+    before = contents(parent)
     with pytest.raises(HmxError) as found:
         fork(parent, at(4), changes=changes)
     assert says in found.value.message and found.value.exit_code == ExitCode.USAGE
     assert hint.format(run=parent) in found.value.hint
-    assert files(parent) == before and list(parent.parent.iterdir()) == [parent]
+    assert contents(parent) == before and list(parent.parent.iterdir()) == [parent]
 
 
 def test_the_suggested_command_starts_from_the_network_of_a_run_with_any_name(parent):
@@ -195,13 +191,13 @@ def test_a_finished_run_needs_more_steps_and_a_missing_checkpoint_is_named(paren
 
 def test_a_damaged_checkpoint_is_refused_or_replaced_by_an_older_one(parent):
     (parent / "checkpoints" / "8" / "run.toml").write_text("damaged")
-    before = files(parent)
+    before = contents(parent)
     with pytest.raises(HmxError, match=r"checkpoint .*8 is damaged: run.toml: 7 bytes") as found:
         fork(parent, at(8))
     assert found.value.exit_code == ExitCode.ARTEFACT
     planned = forks.plan(parent)
     assert planned.update == 6 and "checkpoint 8 is damaged" in planned.warnings[0]
-    assert files(parent) == before
+    assert contents(parent) == before
 
 
 def test_a_taken_name_and_an_interrupt_leave_nothing(parent, monkeypatch):

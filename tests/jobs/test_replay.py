@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import receipts
+from folders import contents
 from new_runs import train
 
 from hmx.jobs import replay as replays
@@ -49,10 +50,6 @@ def run(made, tmp_path, monkeypatch):
     return RunPaths(tmp_path, Path(shutil.copytree(made, tmp_path / "copy")).name)
 
 
-def files(folder):
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def outcomes(paths, count=99, seed=0):
     """First and last update and outcome of each stretch of a run whose files look intact."""
     found = verify(paths.folder, VerifyRequest(replay=count, seed=seed))
@@ -66,9 +63,9 @@ def equal(*updates):
 
 def test_an_intact_run_is_equal_and_is_only_read(run, tmp_path, monkeypatch):
     monkeypatch.setattr(replays, "Programs", Programs)  # compiled again, as by the command
-    before = files(run.folder)
+    before = contents(run.folder)
     assert outcomes(run) == equal(0, 2, 4, 6, 8)
-    assert files(run.folder) == before
+    assert contents(run.folder) == before
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
@@ -200,12 +197,12 @@ def test_records_after_the_last_checkpoint_are_compared(run):
 
 
 def test_a_signal_ends_a_replay_and_leaves_nothing(run, tmp_path, monkeypatch, watcher):
-    before, make = files(run.folder), replays.make_sinks
+    before, make = contents(run.folder), replays.make_sinks
     monkeypatch.setattr(replays, "make_sinks", lambda run, paths, more: make(run, paths, [watcher(stop_at=4)]))
     with pytest.raises(StopNow):
         verify(run.folder, VerifyRequest(replay=99))
     assert list((tmp_path / "scratch").iterdir()) == []
-    assert files(run.folder) == before
+    assert contents(run.folder) == before
 
 
 def test_changes_that_were_trained_over_apply_before_their_update():

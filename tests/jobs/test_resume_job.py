@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import contents
 from new_runs import train
 
 from hmx.config.schema import Config
@@ -131,7 +132,7 @@ def test_fewer_steps_than_a_run_has_trained_are_refused(make_config: MakeConfig,
 
 def test_a_run_killed_before_its_evaluation_is_evaluated(make_config: MakeConfig) -> None:
     run = train(make_config(2, run__eval_episodes=3)).run
-    meta, before = metas.read(run / "meta.json"), checkpoints(run)
+    meta, before = metas.read(run / "meta.json"), contents(run / "checkpoints")
     for path in (run / "reports").iterdir():
         path.unlink()
     metas.write(run / "meta.json", dataclasses.replace(meta, state="running"))
@@ -140,14 +141,9 @@ def test_a_run_killed_before_its_evaluation_is_evaluated(make_config: MakeConfig
     assert [row.episodes for row in result.evaluation] == [3, 3]
     assert (run / "reports" / "evaluation.json").is_file()
     assert metas.read(run / "meta.json").state == "finished"
-    assert checkpoints(run) == before
+    assert contents(run / "checkpoints") == before
     with pytest.raises(HmxError, match="is finished"):
         resume(run)
-
-
-def checkpoints(run: Path) -> dict[str, bytes]:
-    """Every file of every checkpoint."""
-    return {str(path): path.read_bytes() for path in sorted((run / "checkpoints").rglob("*")) if path.is_file()}
 
 
 def test_extending_a_run_reports_stretched_schedules(make_config: MakeConfig) -> None:
@@ -197,7 +193,7 @@ def test_resume_falls_back_from_a_damaged_checkpoint(make_config: MakeConfig, wa
 
 def test_resume_refuses_changes_that_the_state_depends_on(make_config: MakeConfig) -> None:
     run = train(make_config(1)).run
-    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    before = contents(run)
     changes = {"env.num_envs": 8, "net.hidden": "16", "algo.num_steps": 4, "run.seed": 3, "run.total_steps": 640}
     with pytest.raises(HmxError) as caught:
         resume(run, changes=changes)
@@ -205,7 +201,7 @@ def test_resume_refuses_changes_that_the_state_depends_on(make_config: MakeConfi
     for line in ("env.num_envs: 4 cannot become 8", "net.hidden: 8 cannot become 16", "algo.num_steps", "run.seed"):
         assert line in caught.value.message
     assert "run.total_steps" not in caught.value.message
-    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    assert contents(run) == before
 
 
 def test_resume_writes_to_new_sinks(make_config: MakeConfig, watcher: Any) -> None:

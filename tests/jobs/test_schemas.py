@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import contents
 
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import runs
@@ -34,14 +35,10 @@ def folder(unpack: Callable[[int, Path], RunPaths], tmp_path: Path) -> Callable[
     return lambda schema: unpack(schema, tmp_path / "runs")
 
 
-def content(paths: RunPaths) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in paths.folder.rglob("*") if path.is_file()}
-
-
 @OLD
 def test_an_old_run_is_verified_and_not_rewritten(schema: int, folder: Any) -> None:
     paths = folder(schema)
-    before = content(paths)
+    before = contents(paths.folder)
     manifest = checkpoints.read_manifest(paths.checkpoint(4))
     assert (manifest.schema, manifest.update, manifest.env_steps) == (schema, 4, 64)
     found = runs.verify(paths.folder)
@@ -50,7 +47,7 @@ def test_an_old_run_is_verified_and_not_rewritten(schema: int, folder: Any) -> N
     assert (row.state, row.update, row.env_steps) == ("interrupted", 4, 64)
     planned = plan(paths.folder)
     assert (planned.update, planned.total_updates, planned.warnings) == (4, 8, ())
-    assert content(paths) == before
+    assert contents(paths.folder) == before
 
 
 def test_the_state_of_schema_1_is_migrated(folder: Any) -> None:
@@ -146,7 +143,7 @@ def test_files_of_a_later_version_are_refused_and_unchanged(
 ) -> None:
     paths = folder(2)
     change(paths)
-    before = content(paths)
+    before = contents(paths.folder)
     with pytest.raises(HmxError, match=f"{name}.* has schema .*written by a newer hmx") as caught:
         resume(paths.folder)
     assert caught.value.exit_code == code
@@ -155,7 +152,7 @@ def test_files_of_a_later_version_are_refused_and_unchanged(
         with pytest.raises(HmxError, match="written by a newer hmx") as caught:
             evaluate(paths.folder, episodes=1)
         assert caught.value.exit_code == code
-    assert content(paths) == before
+    assert contents(paths.folder) == before
     assert any("written by a newer hmx" in place.what for place in runs.verify(paths.folder).damage)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from folders import contents
 from new_runs import train
 
 from hmx.config import fields
@@ -44,10 +45,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ppo=PpoConfig(update_epochs=1, num_minibatches=2, ent_coef=0.02, ent_schedule="linear"),
     )
     return train(cfg).run
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 @pytest.fixture(scope="module")
