@@ -60,6 +60,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
     elif inputs is not None:
         problems = batch_problems(inputs)
     derived = derive_batch(inputs) if inputs else None
+    speeds = request.speeds if inputs else ()  # refused before the memory is computed, which takes seconds
     memory, unknown = _memory(source, inputs, None if problems else cfg, request) if inputs else (None, "")
     warnings = _warnings(inputs, source, None if problems else cfg) if inputs else []
     if inputs and memory and limit is not None and memory.total_bytes > limit:
@@ -85,7 +86,7 @@ def compute_sizes(source: SizesSource, given: Mapping[str, object], request: Siz
         horizons=horizons(
             source.hypers.algo.gamma, source.hypers.ppo.gae_lambda, inputs.bptt_horizon if inputs else None
         ),
-        wall_clock=_wall_clock(inputs, derived or {}, request.speeds) if inputs and request.speeds else None,
+        wall_clock=_wall_clock(inputs, derived or {}, speeds) if inputs and speeds else None,
         notes=(*source.notes, *filter(None, (note, unknown))),
     )
 
