@@ -17,6 +17,21 @@ ROOT = Path(__file__).parents[2]
 Invoke = Callable[..., Result]
 
 
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Clock:
+    return Clock()
+
+
 @pytest.fixture
 def hmx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Runs `hmx WORDS` in an empty folder, in this process."""

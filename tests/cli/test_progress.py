@@ -18,21 +18,6 @@ from hmx.runs.sinks import RunInfo
 INFO = RunInfo("first", Path("runs/first"), Config(), "", 0, 100, 1000, 1, "cpu")
 
 
-class FakeClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@pytest.fixture
-def now() -> FakeClock:
-    return FakeClock()
-
-
 def record(update: int, **metrics: float) -> dict[str, float]:
     return {"update": update, "env_steps": update * 1000, "seed": 0, "wall_time": 0.0, **metrics}
 
