@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import shlex
 import subprocess
@@ -40,6 +41,7 @@ from hmx.registry.load import Loaded, bind
 from hmx.reports.compare.request import EVALUATION
 from hmx.runs.session import open_session, open_task
 from hmx.runs.signals import StopNow
+from hmx.stats.evidence import e_value, stakes
 from hmx.study.create import base_config, objective_of
 from hmx.study.records import write_once
 from hmx.study.request import SearchRequest
@@ -88,6 +90,7 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     settings = GateSettings(
         objective=objective, max_seeds=request.max_seeds, error=request.error, attempts=request.attempts
     )
+    _check_power(settings)
     programs.write_attempt(Attempt(
         number=0, program=made.program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
         folder=attempt_folder(folder, 0),
@@ -95,6 +98,16 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     if not write_once(folder / SETTINGS, settings):  # last: without it the folder is not a gate
         raise exists
     return read_gate(folder)
+
+
+def _check_power(settings: GateSettings) -> None:
+    """Refuse (exit code 2) so few pairs that not even wins of all of them would keep a change."""
+    (level,), _ = stakes(settings.error, settings.attempts, ())
+    enough = next(count for count in itertools.count(1) if e_value((), count) * level >= 1)
+    if settings.max_seeds < enough:
+        won = f"{counted(settings.max_seeds, 'won pair')} give {e_value((), settings.max_seeds):.3g} at most"
+        hint = f"--max-seeds {enough}, or a larger --error, or fewer --attempts"
+        raise HmxError(f"the first attempt needs an e-value of {1 / level:.3g}, and {won}", hint)
 
 
 def _first(loaded: Loaded, request: GateRequest, metric: str) -> Made:

@@ -101,6 +101,14 @@ def test_a_program_that_cannot_start_fails(gate: Ledger, attempt: Try, tmp_path:
     check_usable(gate, attempt)
 
 
+def test_too_few_pairs_to_keep_a_change_are_refused(tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]) -> None:
+    """A won pair less than doubles the evidence: 8 give 199, and the first level asks for 220."""
+    with pytest.raises(HmxError, match=r"needs an e-value of 220, and 8 won pairs give 199 at most") as caught:
+        new_gate(tmp_path / "g", GateRequest(metric="score", max_seeds=8), command=trainer("0"))
+    assert caught.value.hint.startswith("--max-seeds 9,") and not (tmp_path / "g").exists()
+    new_gate(tmp_path / "g", GateRequest(metric="score", max_seeds=9), command=trainer("0"))
+
+
 def test_a_program_that_finds_the_disk_full_has_not_failed(gate: Ledger, tmp_path: Path) -> None:
     code = "if not os.path.exists('free'): raise OSError(28, os.strerror(28))\njson.dump({'score': 9}, open(file, 'w'))"
     with pytest.raises(HmxError, match=r"exit code 1: OSError: \[Errno 28\] No space left on device") as caught:
