@@ -185,7 +185,7 @@ def missed(trained: Trained, place: Path) -> Iterator[dict[str, Any]]:
     for _, most in sorted(left, key=itemgetter(0))[-1:]:
         before, after = (load_changed(one).config for one in (gate.attempts[most.baseline], most))
         fresh = (trained.returns(one, FRESH_SEED, FRESH) for one in (before, after))
-        yield {"edit": most.program.text, **difference(*fresh)}
+        yield {"rule": "gate, not kept", "edit": most.program.text, **difference(*fresh)}
 
 
 def task(root: Path, env: str, edits: Edits, seeds: int, max_seeds: int) -> dict[str, Any]:
@@ -241,7 +241,8 @@ def tables(found: Mapping[str, Any]) -> Iterator[str]:
             named.append({"edit": "what the gate ends with instead", **side["gate - this"]})
         for one in named:
             ends = "{:+.3g} [{:+.3g}, {:+.3g}]".format(one["gain"], *one["interval"])
-            yield f"| {name} | `{one['edit']}` | {one['before']:.4g} | {one['after']:.4g} | {ends} | {one['p']:.2g} |"
+            rule = one.get("rule", name)
+            yield f"| {rule} | `{one['edit']}` | {one['before']:.4g} | {one['after']:.4g} | {ends} | {one['p']:.2g} |"
     yield "\nsteps: " + ", ".join(f"{name} {side['steps']:,}" for name, side in sides.items())
 
 
