@@ -180,7 +180,7 @@ def difference(before: Sequence[float], after: Sequence[float]) -> dict[str, Any
 
 def missed(trained: Trained, place: Path) -> Iterator[dict[str, Any]]:
     """Compare, on fresh seeds, the edit with the most evidence among those that the gate saw too little of to keep."""
-    gate, short = find_gate(place), ("no difference", "undecided")
+    gate, short = find_gate(place), ("not shown", "undecided")
     left = [(one.verdict.e_value, one) for one in gate.attempts if one.verdict and one.verdict.outcome in short]
     for _, most in sorted(left, key=itemgetter(0))[-1:]:
         before, after = (load_changed(one).config for one in (gate.attempts[most.baseline], most))

@@ -33,12 +33,12 @@ PLACES = Places("gate", "gates", re.compile(re.escape(SETTINGS)))
 CONFIG, CODE, SOURCE, RUNS = "config.toml", "code", "source", "runs"  # in the folder of an attempt
 RESULT, SCORE = "result", "score.json"  # of a seed: what a command writes, and its metric
 
-Outcome = Literal["keep", "worse", "no difference", "undecided", "same", "same results", "failed"]
-"""same: equal programs; same results: equal states of the first seeds; no difference: even if all pairs that are left
+Outcome = Literal["keep", "worse", "not shown", "undecided", "same", "same results", "failed"]
+"""same: equal programs; same results: equal states of the first seeds; not shown: even if all pairs that are left
 were won, that would not be enough; undecided: the pairs are used up; failed: the candidate cannot run, or diverges."""
 MEANING: dict[Outcome, str] = {
     "keep": "the change helps", "worse": "the change does harm",
-    "no difference": "even if the candidate won all pairs that are left, that would not be enough",
+    "not shown": "even if the candidate won all pairs that are left, that would not be enough",
     "undecided": "its pairs do not decide", "same": "the program is equal to the baseline's",
     "same results": "the states of the first seeds are equal to the baseline's, bit for bit",
     "failed": "the candidate cannot run",

@@ -26,7 +26,7 @@ def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair], looked_at:
             "keep" if e_value(seen) >= needed
             else "worse" if e_value([-one for one in seen]) >= WORSE
             else "undecided" if not left
-            else "no difference" if e_value(seen, left) < needed
+            else "not shown" if e_value(seen, left) < needed
             else None
         )  # fmt: skip
         if outcome is not None:

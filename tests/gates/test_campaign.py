@@ -38,7 +38,7 @@ def test_a_clear_gain_is_kept_after_few_pairs(gate: Ledger, attempt: Try) -> Non
 def test_a_loss_is_worse_and_a_hopeless_attempt_ends_early(gate: Ledger, attempt: Try) -> None:
     _, lost = attempt(gate, "-9")
     assert lost.verdict is not None
-    assert lost.verdict.outcome in ("worse", "no difference")
+    assert lost.verdict.outcome in ("worse", "not shown")
     assert len(lost.verdict.pairs) < 10
     assert e_value([pair.candidate - pair.baseline for pair in lost.verdict.pairs]) < 1
 
