@@ -33,7 +33,7 @@ class HmxError(Exception):
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
-        message = shortened(message)  # a part may come from a file, or from code of the user
+        message = shortened(message)  # a part may come from a file, or from user code
         super().__init__(message)
         self.message = message
         self.hint = hint

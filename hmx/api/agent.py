@@ -144,7 +144,7 @@ def load_agent(
         run: name or path of the run.
         checkpoint: its update; None takes the newest intact one.
         index: index of the agent (seed), if a run trained several.
-        root: folder of the runs, for a name.
+        root: runs folder, for a name.
         trust: whether to run code that the run names.
 
     Raises:

@@ -57,7 +57,7 @@ def plot(*runs: str | Path, metric: str = RETURN, root: str | Path = DEFAULT_ROO
     Args:
         runs: names or paths.
         metric: its name; docs/metrics.md lists them.
-        root: folder of the runs, for names.
+        root: runs folder, for names.
 
     Raises:
         HmxError: there is no such run, or none has the metric.

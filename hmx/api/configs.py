@@ -67,7 +67,7 @@ def load_metrics(run: str | Path, root: str | Path = DEFAULT_ROOT) -> dict[str, 
 
     Args:
         run: name or path of the run.
-        root: folder of the runs, for a name.
+        root: runs folder, for a name.
 
     Returns:
         Arrays by name: `update`, `env_steps` and `seed` are int64, all others float64 with nan if an update has no

@@ -99,7 +99,7 @@ def resume(
     Args:
         run: name or path of the run.
         changes: new values by dotted key, such as `{"run.total_steps": 2_000_000}`.
-        root: folder of the runs, for a name.
+        root: runs folder, for a name.
         progress: see `hmx.train`.
         sinks: see `hmx.train`.
         trust: whether to run code that the run names.
@@ -129,8 +129,8 @@ def fork(
         run: name or path of the run, which stays as it is.
         changes: new values by dotted key, such as `{"algo.learning_rate": 1e-4}`.
         at: update of the checkpoint; None takes the newest intact one.
-        name: name of the new run; "" for one made of the name of the run and a number.
-        root: folder of the runs, for a name.
+        name: name of the new run; "" for one made from the name of the run and a number.
+        root: runs folder, for a name.
         progress: see `hmx.train`.
         sinks: see `hmx.train`.
         trust: whether to run code that the run names.
@@ -153,7 +153,7 @@ def compare(
     Args:
         sides: `[NAME=]PATH[,PATH...]` each.
         metric: the one to compare, or `evaluation`.
-        root: folder of the runs, for names.
+        root: runs folder, for names.
 
     Raises:
         HmxError: an invalid side, or one that does not exist.

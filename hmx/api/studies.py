@@ -79,7 +79,7 @@ def run_study(study: str | Path, *, progress: bool = True, other_versions: bool 
     Args:
         study: name or path.
         progress: whether to write a line for each result.
-        other_versions: whether to work although the study was made with other versions of packages.
+        other_versions: whether to work although the study was made with other package versions.
 
     Raises:
         HmxError: the study is damaged, the disk is full, or a run fails.

@@ -52,7 +52,7 @@ def evaluate(
     Plays with the most probable action and with sampled actions. With --search N it also looks ahead: it simulates N
     steps before each action. Figures have 95 % confidence intervals; those of returns that rest on fewer than 10 wins
     cover less. --set changes a setting for this evaluation only, such as a rule of the environment. Returns have the
-    default weights of the rewards of HackMatrix, whatever the run was trained with.
+    default reward weights of HackMatrix, whatever the run was trained with.
 
     Example: hmx evaluate hackmatrix-ppo-s0-001 --episodes 2000 --policy sampled
 

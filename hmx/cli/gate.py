@@ -104,7 +104,7 @@ def try_(
 ) -> None:
     """Try a change: train it and the baseline on the same seeds, pair by pair, until the verdict is clear.
 
-    A change is an option, code of yours, another checkout of hmx, or a command of another trainer. An equal program is
+    A change is an option, your own code, another checkout of hmx, or a command of another trainer. An equal program is
     answered at once, without training. All attempts share one error budget. Ctrl-C stops after a checkpoint; without a
     change, the command continues. Exits with code 0 if the change is kept, and with 4 if it is not.
 

@@ -52,7 +52,7 @@ def with_options(
 
     Args:
         fields: options of the configuration, see `flagged`.
-        default: value of keys of the configuration that are not given, if it is not their default.
+        default: value of configuration keys that are not given, if it is not their default.
         changing: whether the command changes a run that has a state. Options whose values such a run keeps are then
             hidden; the command explains why it refuses them.
     """
@@ -173,7 +173,7 @@ Sets = Annotated[
     ask(
         "--set",
         "KEY=VALUE",
-        "Set any key of the configuration, such as algo.gamma=0.995 (repeatable).",
+        "Set any configuration key, such as algo.gamma=0.995 (repeatable).",
         CONFIG_PANEL,
         autocompletion=completion.settings,
     ),

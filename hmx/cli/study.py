@@ -117,7 +117,7 @@ def work(
     study: StudyArgument,
     other_versions: Annotated[
         bool,
-        switch("--other-versions", "Work although the study was made with other versions of packages.", SEARCH_PANEL),
+        switch("--other-versions", "Work although the study was made with other package versions.", SEARCH_PANEL),
     ] = False,
     dry_run: DryRun = False,
     quiet: Quiet = False,

@@ -136,7 +136,7 @@ def own_parts(key: str) -> tuple[str, str] | None:
 
 
 def own_values(cfg: Config) -> dict[str, Any]:
-    """Return the keys that only code of the user has, with their values: `SECTION.my.NAME` and `env.sha256`."""
+    """Return the keys that only user code has, with their values: `SECTION.my.NAME` and `env.sha256`."""
     pairs = {own_key(s, name): value for s in OWN_SECTIONS for name, value in getattr(cfg, s).my}
     return {**pairs, **({"env.sha256": cfg.env.sha256} if cfg.env.sha256 else {})}
 

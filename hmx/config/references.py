@@ -20,13 +20,13 @@ class CodeReference(NamedTuple):
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a value names code of the user, and not something that hmx or a package provides."""
+    """Return whether a value names user code, and not something that hmx or a package provides."""
     target, colon, _ = text.rpartition(":")
     return text.endswith(".py") or (bool(colon) and (target.endswith(".py") or "/" not in target))
 
 
 def names_code(text: str) -> bool:
-    """Return whether a value names something to import: code of the user, or a module before an id of Gymnasium."""
+    """Return whether a value names something to import: user code, or a module before an id of Gymnasium."""
     return is_reference(text) or (text.startswith(GYMNASIUM) and ":" in text)
 
 

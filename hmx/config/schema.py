@@ -29,7 +29,7 @@ ENTRIES: tuple[Any, ...] = (
     *imported("hmx.envs.small.entries:ENTRIES"),
     *imported("hmx.envs.suites.entries:ENTRIES"),
 )
-"""What each environment of hmx says of itself, as a `hmx.registry.entry.EnvEntry`."""
+"""The entry of each environment of hmx, a `hmx.registry.entry.EnvEntry`."""
 
 ENV_IDS: tuple[str, ...] = tuple(entry.id for entry in ENTRIES if "/" not in entry.id)
 _LIMITS = {re.split("[-/]", entry.id)[0]: entry.limit for entry in ENTRIES if entry.limit}
@@ -61,7 +61,7 @@ class RunConfig:
     """Name, length, outputs and devices of a run."""
 
     name: str = opt(
-        "", "name of the run folder; empty for a name made of environment, algorithm and seed", flag="--name",
+        "", "name of the run folder; empty for a name made from environment, algorithm and seed", flag="--name",
         metavar="NAME", panel=RUN_PANEL, fixed=True,
     )  # fmt: skip
     root: str = opt("runs", "folder that contains the run folders", fixed=True)
@@ -353,7 +353,7 @@ class PpoConfig:
     clip_vf_end: float = opt(1.0, "final clip_vf_eps, as a share of the initial one", ge=0, applies=PPO)
     vf_coef: float = opt(0.5, "weight of the value loss", ge=0)
     vf_half: bool = opt(True, "use half the squared error as the value loss, not all of it")
-    ent_coef: float = opt(0.01, "weight of the entropy bonus", ge=0)
+    ent_coef: float = opt(0.01, "entropy bonus weight", ge=0)
     entropy: Literal["gaussian", "tanh_sample", "tanh_quadrature"] = opt(
         "tanh_sample",
         "entropy of continuous actions: before the tanh, after it from one sample, or after it by quadrature",

@@ -30,7 +30,7 @@ def build_env(cfg: EnvConfig, weights: RewardWeights) -> tuple[Env, EnvConfig]:
         The environment, and its configuration with every own option, the file's SHA-256 and the number of agents.
 
     Raises:
-        HmxError: there is no such environment, the extra that brings it is not installed, or the code of a user may
+        HmxError: there is no such environment, the extra that brings it is not installed, or the user code may
             not run or does not work.
     """
     source = find_source(cfg.id)

@@ -1,4 +1,4 @@
-"""What Q-learning says of itself; no JAX."""
+"""The entry of Q-learning in the registry; imports no JAX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Gumbel MuZero says of itself: it trains like PPO, and differs where it searches; no JAX."""
+"""The entry of Gumbel MuZero in the registry: it trains like PPO, and differs where it searches; imports no JAX."""
 
 from __future__ import annotations
 

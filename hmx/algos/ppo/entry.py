@@ -1,4 +1,4 @@
-"""What PPO says of itself; no JAX."""
+"""The entry of PPO in the registry; imports no JAX."""
 
 from __future__ import annotations
 

@@ -208,7 +208,9 @@ def learn_from(
     state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
     state = state._replace(actors=after, update=state.update + 1)
     if batch.reference is not None and "train/ref_kl" not in gradient_metrics:
-        what = f"cannot use ppo.ref: the loss of {cfg.algo.name} has no penalty of the distance from a reference policy"
+        what = (
+            f"cannot use ppo.ref: the loss of {cfg.algo.name} has no penalty for the distance from a reference policy"
+        )
         raise HmxError(what, "drop ppo.ref, or add hmx.toolkit.reference_penalty and its metric to that loss")
     metrics |= own_metrics | plan_metrics | gradient_metrics
     metrics["train/advantage_std"] = Mean.of(jnp.sqrt(variance(batch.advantage, batch.weight)))

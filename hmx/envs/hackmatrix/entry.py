@@ -1,4 +1,4 @@
-"""What HackMatrix says of itself; no JAX."""
+"""The entry of HackMatrix in the registry; imports no JAX."""
 
 from __future__ import annotations
 
