@@ -126,7 +126,7 @@ def of_config(loaded: Loaded, source: Path | None = None) -> Made:
 
 
 def versions() -> dict[str, str]:
-    """List the facts that results depend on beside the programs: versions of packages, and the code of this hmx."""
+    """List the facts that results depend on beside the programs: package versions, and the code of this hmx."""
     return {**meta.versions(), "the code of hmx": code_digest()[:12]}
 
 

@@ -69,7 +69,7 @@ class GateProgram:
     command: tuple[str, ...] = ()  # of another trainer, with {seed} and {file}; empty for hmx
     place: str = ""  # current folder of the command
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # that are not copied, with their SHA-256
-    code: dict[str, str] = dataclasses.field(default_factory=dict)  # key of the configuration -> name of its copy
+    code: dict[str, str] = dataclasses.field(default_factory=dict)  # configuration key -> name of its copy
     source: str = ""  # SHA-256 of its copy of hmx; empty for this hmx
 
 

@@ -87,7 +87,7 @@ def evaluate(
         seed: seed of the evaluation; None takes that of the run. All policies start from the same positions.
         checkpoint: update of the checkpoint; None takes the newest intact one.
         changes: dotted key -> new value, such as `env.rules`, for this evaluation only.
-        root: folder of the runs, for a name.
+        root: runs folder, for a name.
         trust: whether to run code that the run names.
         progress: called with the episodes that have ended, about twice a second.
 
@@ -134,7 +134,7 @@ def _chosen(
 
 
 def counted_weights(env: EnvConfig, given: RewardWeights, chosen: Collection[str] = ()) -> RewardWeights:
-    """Return the weights of the rewards that returns count: the default ones, apart from those of `chosen` keys.
+    """Return the reward weights that returns count: the default ones, apart from those of `chosen` keys.
 
     In an environment that reads no weights, they are those that are given.
     """

@@ -69,7 +69,7 @@ def fork(
             meta.json records them.
         sinks: receivers of records in addition to the local file.
         command_line: kept in meta.json.
-        root: folder of the runs, for a name. The new run is written beside the other one.
+        root: runs folder, for a name. The new run is written beside the other one.
         group: the processes of the new run; only process 0 reads and writes files.
 
     Raises:

@@ -72,7 +72,7 @@ def push(
         card: text of its README.md.
         to: a new folder for the files; nothing is then sent.
         private: whether a new model is private.
-        root: folder of the runs, for names.
+        root: runs folder, for names.
 
     Raises:
         HmxError: a wrong name, no login, a path of this machine in the configuration, or a folder that exists (exit

@@ -1,1 +1,1 @@
-"""Adapters for the environments, networks and algorithms of users; nothing below imports them by name."""
+"""Adapters for users' environments, networks and algorithms; nothing below imports them by name."""

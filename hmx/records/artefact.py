@@ -17,7 +17,7 @@ from hmx.errors import ExitCode, HmxError
 from hmx.records import atomic
 
 SEAL = "sha256"
-REPORT_SCHEMA = 3  # of the files in reports/; sealed since 2, with the id of the run since 3
+REPORT_SCHEMA = 3  # of the files in reports/; sealed since 2, with the run id since 3
 REPORT_SEALED_FROM = 2
 
 

@@ -4,7 +4,7 @@ A checkpoint is a folder named after its update. Its `manifest.json` is written 
 size and SHA-256. It has copies of the run's run.toml and meta.json, so that either may be lost. A folder without a
 manifest, or with a file of another size, is incomplete.
 
-Schemas of the manifest: 1 had no score, no mark of the metrics, no copies and no seal; 2 had no id of the run and its
+Schemas of the manifest: 1 had no score, no mark of the metrics, no copies and no seal; 2 had no run id and its
 state was not nested (`hmx.runs.checkpoint`).
 """
 

@@ -176,7 +176,7 @@ def current_meta(paths: RunPaths) -> Meta | None:
 
 
 def run_id_of(paths: RunPaths) -> str:
-    """Return the id of a run: that of meta.json, or else of the last record; "" for a run of an old schema."""
+    """Return the run id: that of meta.json, or else of the last record; "" for a run of an old schema."""
     known = meta.find(paths.meta)
     if known is not None:
         return known.run_id

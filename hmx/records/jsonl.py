@@ -1,7 +1,7 @@
 """Read and write metrics.jsonl: one JSON object per line, one line per update and seed.
 
 A number that is not finite is written as null and counted under the key `nonfinite`. Every line has a key `schema`,
-except old lines of schema 1. Schema 2 has the id of the run under `run`, the seconds of training under `elapsed`, and
+except old lines of schema 1. Schema 2 has the run id under `run`, the seconds of training under `elapsed`, and
 new names of some metrics: the old ones are renamed on reading.
 
 Unless they say otherwise, functions raise an OSError if the file is missing or the system fails to read or write it,

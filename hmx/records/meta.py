@@ -1,4 +1,4 @@
-"""Read and write meta.json: the id of a run, its versions, device, command lines and progress.
+"""Read and write meta.json: the run id, its versions, device, command lines and progress.
 
 Schema 1 had no seal, no digest of run.toml and no notes of resumptions; 2 had no id and no count of writes; 3 had no
 processor time, no kind of processor and no digest of what else decides the last bits.
@@ -179,7 +179,7 @@ def _alone(device: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the installed versions of the packages that a run depends on."""
+    """Return the installed package versions that a run depends on."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}

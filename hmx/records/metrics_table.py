@@ -50,7 +50,7 @@ GROUPS: dict[str, str] = {
     "report, measured before the update. `<bucket>` is `bucket_1`, `bucket_2`, ... by rising standard deviation of "
     "returns, `bucket_zero`, "
     "`bucket_undefined`, or `all`; `<part>` is `task`, `entropy`, `kl`, `value`, or `total`, and of Q-learning `td` or "
-    "`total`. Norms and losses are weighted as in the training loss. `kl` is the penalty of the distance from a "
+    "`total`. Norms and losses are weighted as in the training loss. `kl` is the penalty for the distance from a "
     "reference policy (`ppo.ref`), and is absent without one. "
     "[Reading a gradient report](grad-report.md) has the definitions.",
     "replay": "The replay buffer of Q-learning; metrics of the whole buffer every `replay.survey_every` updates only.",
@@ -71,7 +71,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/truncated_frac", "share", "none", "mean", "share of steps at which an episode was truncated"),
     ("train/policy_loss", "", "none", "mean",
      "loss of the policy: clipped surrogate of PPO, cross-entropy to the search of gumbel"),
-    ("train/value_loss", "", "down", "mean", "loss of the value head, before its weight"),
+    ("train/value_loss", "", "down", "mean", "value head loss, before its weight"),
     ("train/value_loss_fall", "share", "none", "mean",
      "share by which the value loss of the last epoch is below that of the first, over the same samples"),
     ("train/total_loss", "", "none", "mean",
@@ -89,7 +89,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/advantage_std", "reward", "none", "mean",
      "standard deviation of the advantages, not normalised; without a unit if ppo.advantage_scale = symlog"),
     ("train/explained_variance", "share", "up", "mean", "share of the return variance explained by the value"),
-    ("train/grad_norm", "", "none", "mean", "global norm of the gradient before clipping"),
+    ("train/grad_norm", "", "none", "mean", "global gradient norm before clipping"),
     ("train/first_ratio_error", "", "down", "max",
      "largest distance of an importance ratio from 1 before the first gradient step; a bug if above rounding"),
     ("train/dormant_units", "share", "down", "mean",
@@ -102,7 +102,7 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/learning_rate", "", "none", "last", "learning rate of the optimiser"),
     ("train/clip_eps", "", "none", "last", "clip range of the importance ratio"),
     ("train/clip_vf_eps", "reward", "none", "last", "clip range of the value, if it is clipped"),
-    ("train/ent_coef", "", "none", "last", "weight of the entropy bonus"),
+    ("train/ent_coef", "", "none", "last", "entropy bonus weight"),
     ("train/ref_kl_coef", "", "none", "last", "weight of the KL divergence from the reference policy"),
     ("train/start_share", "probability", "none", "last", "probability that an episode begins in a later stage"),
     ("train/prio_beta", "", "none", "last", "exponent of the importance weights of prioritised sequences"),
@@ -120,9 +120,9 @@ _ROWS: tuple[tuple[str, str, Direction, Reduce, str], ...] = (
     ("train/steps_per_sec", "steps per second", "up", "mean", "environment steps per second, over all seeds"),
     ("train/steps_per_cpu_sec", "steps per second", "up", "mean",
      "environment steps per second of CPU time of the process, over all seeds"),
-    ("actor/grad_norm/task", "", "none", "mean", "norm of the gradient of the policy loss"),
-    ("actor/grad_norm/entropy", "", "none", "mean", "norm of the gradient of the entropy bonus"),
-    ("actor/grad_norm/kl", "", "none", "mean", "norm of the gradient of the penalty of ppo.ref"),
+    ("actor/grad_norm/task", "", "none", "mean", "gradient norm of the policy loss"),
+    ("actor/grad_norm/entropy", "", "none", "mean", "gradient norm of the entropy bonus"),
+    ("actor/grad_norm/kl", "", "none", "mean", "gradient norm of the penalty of ppo.ref"),
     ("actor/loss/entropy", "", "none", "mean", "entropy, weighted and with the sign it has in the loss: negative"),
     ("actor/loss/kl", "nats", "none", "mean", "KL divergence from the reference policy, weighted"),
     ("starts/mean_episode_return", "reward", "up", "mean", "undiscounted return of those that ended"),
@@ -156,7 +156,7 @@ _BUCKET = (
     ("loss/policy", "", "clipped surrogate, mean over steps"),
     ("loss/entropy", "", "entropy, weighted and with the sign it has in the loss: negative"),
     ("loss/kl", "nats", "KL divergence from the reference policy, weighted"),
-    ("loss/value", "", "loss of the value head, weighted"),
+    ("loss/value", "", "value head loss, weighted"),
     ("loss/td", "", "TD loss of Q-learning, before importance weights"),
     ("loss/total", "", "sum of the losses"),
     ("reward_std_mean", "reward", "standard deviation of a group's returns, mean over groups"),
@@ -205,7 +205,7 @@ METRICS: dict[str, MetricInfo] = {row.name: row for row in _metrics()}
 MEASURED: frozenset[str] = frozenset(
     ("run", "elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec", "train/grad_report_seconds")
 )
-"""Fields of a record that differ between equal runs: the id of the run, times and speeds."""
+"""Fields of a record that differ between equal runs: the run id, times and speeds."""
 
 RENAMED: dict[str, str] = {
     "train/cut_frac": "train/truncated_frac",

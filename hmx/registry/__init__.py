@@ -1,1 +1,1 @@
-"""The known algorithms and environments with their facts; the code of users, and its trust."""
+"""The known algorithms and environments with their facts; the user code, and its trust."""

@@ -52,7 +52,7 @@ def no_search(cfg: Config) -> int | None:
 
 
 class AlgorithmEntry(NamedTuple):
-    """What an algorithm says of itself.
+    """The facts about an algorithm that others read.
 
     Strings such as `hmx.algos.ppo.update:make_ppo` name functions that need JAX; `imported` imports them.
     """
@@ -74,7 +74,7 @@ class AlgorithmEntry(NamedTuple):
     replay_ratio: Callable[[Config], float] | None = None  # how often it trains on a transition; None without replay
     reporter: str = ""  # (Config, Env, ProbeRequest, Stored | None) -> Reporter of gradients; empty if there is none
     simulators: bool = False  # whether workers step simulators between parts of its update; others need copies of them
-    own: bool = False  # whether it is code of a user or of an installed package
+    own: bool = False  # whether it is user code, or that of an installed package
 
     @property
     def replays(self) -> bool:

@@ -1,4 +1,4 @@
-"""What an environment of hmx says of itself; options, metrics, checks and reports derive from it. No JAX."""
+"""The entry of an environment of hmx: options, metrics, checks and reports derive from it. No JAX."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ cells that a network reads one by one."""
 
 
 class EnvEntry(NamedTuple):
-    """What an environment, or all of an extra (`gymnax/`), says of itself."""
+    """The facts about an environment, or about all of an extra (`gymnax/`)."""
 
     id: str
     make: str  # `module:function` that builds it, and imports JAX

@@ -2,7 +2,7 @@
 
 An environment is built in, of an optional extra (`gymnax/CartPole-v1`), registered by an installed package (entry-point
 group `hmx.environments`), a function of a module (`package.module:make`), or a file (`./game.py`, `./game.py:make`).
-Nothing here imports JAX, and no code of a user runs.
+Nothing here imports JAX, and no user code runs.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _CHECK = "check the path and its permissions"
 
 
 class Loaded(NamedTuple):
-    """A task: a configuration, the origin of every dotted key, and what its algorithm says of itself.
+    """A task: a configuration, the origin of every dotted key, and the entry of its algorithm.
 
     An origin is `default`, `preset quick`, `run.toml:12`, `HMX_ALGO_GAMMA`, `--set`, an option such as `--num-envs`,
     `env.id` for a value that the environment fixes, or `default for small tasks`.

@@ -58,7 +58,7 @@ class _Extension(ExtensionFileLoader):
 
 
 class OwnModules:
-    """A finder for `sys.meta_path` of the modules in folders with code of the user's.
+    """A finder for `sys.meta_path` of the modules in folders with user code.
 
     Args:
         check: of a file, its SHA-256, and whether the user named the code that the file lies beside.

@@ -1,7 +1,7 @@
 """Code of the user that a configuration names: its file, permission to run it, and its import.
 
 A reference is `./file.py`, `./file.py:function` or `package.module:function`; `make` is the default function. The
-module of `gymnasium/package.module:Id`, and a package that only the current folder has, are code of the user too.
+module of `gymnasium/package.module:Id`, and a package that only the current folder has, are user code too.
 
 A run folder may come from a stranger, and its run.toml names code. Code runs only if the user named it on this command
 line or passed it from Python, gave `--trust-env`, or did any of these before with the same path and content. Modules

@@ -32,7 +32,7 @@ def model_card(
         repo: `OWNER/NAME` of the model.
         render: writes a document as Markdown.
         license_id: licence in the Hub's spelling, such as mit; empty for none.
-        root: folder of the runs, for names.
+        root: runs folder, for names.
 
     Raises:
         HmxError: there is no such run (exit code 3).

@@ -33,7 +33,7 @@ from hmx.records.plain import JsonValue
 from hmx.types import Array
 
 SUFFIX = ".lowered"
-WANTED = "HMX_LOWERED"  # variable of the environment
+WANTED = "HMX_LOWERED"  # environment variable
 _ARITHMETIC = (
     "jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable",
     "jax_disable_most_optimizations",
@@ -172,7 +172,7 @@ def lowered_programs(values: Mapping[str, object], key: tuple[object, ...]) -> L
     """Return the stored programs of a configuration, next to JAX's cache of compiled programs.
 
     The result is None without such a cache, for a run of several processes, and for a configuration with code of the
-    user or of an extra, since the key does not hold that code. It is also None unless the variable of the environment
+    user or of an extra, since the key does not hold that code. It is also None unless the environment variable
     `HMX_LOWERED` is 1, as in the commands: another program may have replaced functions of hmx, which no key shows.
 
     Args:
@@ -221,7 +221,7 @@ def code_digest() -> str:
 
 
 def arithmetic() -> tuple[object, ...]:
-    """List what decides the last bits of results, apart from the machine and the versions of packages."""
+    """List what decides the last bits of results, apart from the machine and the package versions."""
     flags = {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")}
     chosen = [repr(getattr(jax.config, name, jax.config.values.get(name))) for name in _ARITHMETIC]
     return code_digest(), os.cpu_count(), sorted(flags.items()), chosen

@@ -34,7 +34,7 @@ class SharedPrograms:
         self.parts: tuple[Env, Algorithm, TrainState, LoweredPrograms | None] | None = None  # of its session
         self.init: jax.stages.Compiled | None = None
         self.chunk: Chunk | None = None
-        # by episodes, simulations of a decision, weights of the rewards that returns count, and names of policies
+        # by episodes, simulations of a decision, reward weights that returns count, and names of policies
         self.players: dict[tuple[int, int | None, RewardWeights, tuple[str, ...]], OpenChunks] = {}
 
 
@@ -63,6 +63,6 @@ def program_key(task: Loaded, hypers: frozenset[str], chunk_length: int) -> tupl
     """
     entry = task.algorithm
     free = set(OF_THE_HOST)
-    if not entry.own:  # code of a user may read any value
+    if not entry.own:  # user code may read any value
         free.update(_OF_SCHEDULES, *(SCHEDULED[name] for name in entry.schedules))
     return (*((key, value) for key, value in task.values.items() if key not in free), hypers, chunk_length)

@@ -275,7 +275,7 @@ class WorkerPool:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the variables of the environment for a worker: each uses one thread, since there are many of them.
+    """Return the environment variables for a worker: each uses one thread, since there are many of them.
 
     Raises:
         HmxError: this process is a worker itself.

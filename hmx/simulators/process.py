@@ -45,7 +45,7 @@ def module_path(own_code: bool) -> ModulePath:
 
 
 def without_here(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the environment for a worker, whose PYTHONPATH has no empty entry and no `.`."""
+    """Return the environment variables for a worker, whose PYTHONPATH has no empty entry and no `.`."""
     places = environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [place for place in places if os.path.isabs(place) or not is_here(place)]
     rest = {name: value for name, value in environ.items() if name != "PYTHONPATH"}

@@ -15,14 +15,14 @@ from hmx.errors import HmxError, nearest, one_line
 from hmx.registry.own_options import DATACLASS, read_options, with_options
 from hmx.registry.user_code import explaining, load_registering, open_module
 
-Theirs = Any  # code of a user, or what it returns
+Theirs = Any  # user code, or what it returns
 
 
 class Recipe(NamedTuple):
-    """What to make: an id of Gymnasium, or a class or function in code of the user."""
+    """What to make: an id of Gymnasium, or a class or function in user code."""
 
     env_id: str  # as the configuration names it
-    name: str = ""  # id in Gymnasium; empty for code of the user
+    name: str = ""  # id in Gymnasium; empty for user code
     reference: str = ""  # `./file.py`, `package.module:make`, or the id with the module that registers it
     attribute: str = ""  # class or function; empty for the one in the file
     my: tuple[tuple[str, Any], ...] = ()  # options of that code
@@ -35,7 +35,7 @@ def make(recipe: Recipe) -> Theirs:
     """Make one simulator.
 
     Raises:
-        HmxError: a package is missing, there is no such environment, or code of the user fails.
+        HmxError: a package is missing, there is no such environment, or user code fails.
     """
     if recipe.name:
         return _of_gymnasium(recipe)

@@ -74,7 +74,7 @@ class ClusterFile(JsonResult):
 def cluster_file(folder: Path, request: ClusterRequest, other_versions: bool = False) -> ClusterFile | None:
     """Return the file that starts the workers of a study; None if the request names no cluster.
 
-    With `other_versions`, the workers accept that the study was made with other versions of the packages.
+    With `other_versions`, the workers accept that the study was made with other package versions.
 
     Raises:
         HmxError: the options contradict each other, or the engine cannot express the path of the study.

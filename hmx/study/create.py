@@ -52,7 +52,7 @@ def plan_study(folder: Path, configs: Mapping[str, Loaded], space: Sequence[str]
     """Return a new study without writing it.
 
     Args:
-        folder: folder of the study.
+        folder: study folder.
         configs: what trials start from, by name.
         space: texts of `--space`.
         request: how to search.

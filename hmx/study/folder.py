@@ -64,7 +64,7 @@ def read_study(folder: str | Path, before: Study | None = None) -> Study:
     """Read a study as its files are now.
 
     Args:
-        folder: folder of the study.
+        folder: study folder.
         before: the study as it was read earlier; files of it are not read again, since they never change.
 
     Raises:
@@ -190,7 +190,7 @@ def folders_of(study: Path) -> list[Path]:
 
 def _settings_and_configs(folder: Path) -> tuple[list[int], list[str]]:
     """Return the numbers of a study's settings files, rising, and the sorted names of its configurations."""
-    names = names_of(folder.resolve())  # the folder of a study may be a link
+    names = names_of(folder.resolve())  # the study folder may be a link
     revisions = sorted(int(match[1]) for name in names if (match := SETTINGS.fullmatch(name)))
     configs = sorted(name.removesuffix(".toml") for name in names_of(folder / CONFIGS) if name.endswith(".toml"))
     if not revisions or not configs:
@@ -206,7 +206,7 @@ def numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def names_of(folder: Path) -> set[str]:
-    """Return the names in a folder of a study, which must not be a link; none if it is missing."""
+    """Return the names in a study folder, which must not be a link; none if it is missing."""
     try:
         return set(names_in(folder))
     except FileNotFoundError:

@@ -36,7 +36,7 @@ MAX_SEEDS = 10_000
 TRIALS, CONFIRM, CONFIGS = "trials", "confirm", "configs"  # folders of a study
 PROPOSAL, CONFIRMED = "trial.json", "confirm.json"  # in the folder of a trial, and of a confirmation
 SETTINGS = re.compile(r"study\.([1-9][0-9]*)\.toml")
-CONFIG_KEY = "config"  # key of the configuration that a trial starts from, in a study of several
+CONFIG_KEY = "config"  # configuration key that a trial starts from, in a study of several
 
 R = TypeVar("R")
 
@@ -296,7 +296,7 @@ def create(path: Path, text: str) -> bool:
     """Create a file of a study, with its folder; errors and result as of `write_once`."""
     try:
         if SETTINGS.fullmatch(path.name):
-            path.parent.mkdir(parents=True, exist_ok=True)  # the folder of a study may be a link
+            path.parent.mkdir(parents=True, exist_ok=True)  # the study folder may be a link
         else:
             make_folder(path.parent, parents=True)
         return atomic.create(path, text)

@@ -18,7 +18,7 @@ class SearchRequest:
     """How to search, and what to optimise."""
 
     trials: int | None = opt(
-        None, f"trials to run; all points of a grid, otherwise {DEFAULT_TRIALS}", "trials", ge=1, le=MAX_TRIALS,
+        None, f"trials to run; all grid points, otherwise {DEFAULT_TRIALS}", "trials", ge=1, le=MAX_TRIALS,
         panel=SEARCH_PANEL,
     )  # fmt: skip
     sampler: Sampler | None = opt(
@@ -62,7 +62,7 @@ class SearchRequest:
 class AddRequest:
     """By how much a study grows."""
 
-    trials: int = opt(0, "number of further trials; new points of a grid count by themselves", "trials", ge=0,
+    trials: int = opt(0, "number of further trials; new grid points count by themselves", "trials", ge=0,
         le=MAX_TRIALS, panel=SEARCH_PANEL)  # fmt: skip
     confirm: int = same(
         StudySettings, "confirm_seeds", SEARCH_PANEL,

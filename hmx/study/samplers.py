@@ -87,7 +87,7 @@ def propose(study: Study, turn: Trial, seen: Sequence[str]) -> Values:
 
 
 def grid_points(history: Sequence[StudySettings]) -> list[Values]:
-    """Return all points of a grid; those that a later revision adds come last."""
+    """Return all grid points; those that a later revision adds come last."""
     points = [point for settings in history for point in grid(settings.space)]
     return list({json.dumps(point, sort_keys=True): point for point in points}.values())
 

@@ -26,7 +26,7 @@ from hmx.study.records import CONFIG_KEY, Confirmation, Parameter, Study, Trial
 SPACE = "--space"
 OWNED: Mapping[str, str] = {
     "run.name": "the number of the trial",
-    "run.root": "the folder of the study",
+    "run.root": "the study folder",
     "run.seed": "the same in all trials",
     "run.num_seeds": "set by --seeds",
     "run.devices": "set when a worker starts",

@@ -101,10 +101,10 @@ def work(
     """Work on a study until nothing is left to do, or until a signal stops the worker after a checkpoint.
 
     Args:
-        folder: folder of the study.
+        folder: study folder.
         tell: receives every step.
         sinks: makes the receivers of a run's records, in addition to its file.
-        other_versions: whether to work although the study was made with other versions of the packages.
+        other_versions: whether to work although the study was made with other package versions.
         command_line: kept in the meta.json of each run.
 
     Raises:
@@ -127,7 +127,7 @@ def work(
 
 
 def check_versions(what: object, made: Mapping[str, str], now: Mapping[str, str], hint: str) -> None:
-    """Refuse (exit code 2) what was made with other versions of packages: results would not be comparable."""
+    """Refuse (exit code 2) what was made with other package versions: results would not be comparable."""
     other = [
         f"{name} {made[name]:.40} is {now.get(name, 'missing')} here" for name in made if made[name] != now.get(name)
     ]

@@ -58,7 +58,7 @@ def bench(
 ) -> BenchFindings:
     """Measure the phases of training of a configuration on this machine.
 
-    Nothing is kept: checkpoints and records are written below the folder of the runs, and deleted.
+    Nothing is kept: checkpoints and records are written below the runs folder, and deleted.
 
     Raises:
         HmxError: the configuration cannot run, the environment cannot be built, or the sizes do not fit into

@@ -117,7 +117,7 @@ class CompareRequest:
         (), 'exit with code 4 if a condition such as "P(A>B) < 0.4" holds (repeatable)', metavar="EXPR", panel="Check"
     )
     better: Direction | None = None  # which values are better; None: what the table of metrics says
-    root: Path = Path(DEFAULT_ROOT)  # folder of the runs, for names
+    root: Path = Path(DEFAULT_ROOT)  # runs folder, for names
 
     @property
     def curve(self) -> str:

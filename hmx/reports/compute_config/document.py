@@ -68,7 +68,7 @@ _LEFT = Column("", "left")
 
 
 def as_option(name: str, value: object) -> str:
-    """Return a setting as the user types it: `--set` for a key of the configuration."""
+    """Return a setting as the user types it: `--set` for a configuration key."""
     return f"--{name.replace('_', '-')} {value}" if name in INPUT_FIELDS else f"--set {name}={value}"
 
 
@@ -171,7 +171,7 @@ def _marks(found: SizesFindings) -> dict[str, str]:
     known, marks = {**found.input, **(found.derived or {})}, defaultdict[str, list[str]](list)
     for error in found.errors:
         keys = [str(error.values["field"])] if "field" in error.values else list(error.values)
-        # a key of the configuration stands for the input of the same name
+        # a configuration key stands for the input of the same name
         names = [next((name for name in (key, key.rpartition(".")[2]) if name in known), key) for key in keys]
         listed = [name for name in names if name in known or "." in name]
         for name in listed or [word for word in re.findall(r"[a-z_]+", error.message) if word in known]:

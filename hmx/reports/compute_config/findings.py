@@ -95,7 +95,7 @@ class SizesFindings:
 
     @property
     def only_sizes(self) -> bool:
-        """Whether all errors are about sizes, not about other keys of the configuration."""
+        """Whether all errors are about sizes, not about other configuration keys."""
         return all(not any("." in key for key in p.values) or SIZE_KEYS.intersection(p.values) for p in self.errors)
 
 

@@ -33,7 +33,7 @@ SIZE_KEYS = {
     "env.num_envs", "env.num_agents", "env.num_workers", "env.envs_per_worker", "env.async_factor",
     "algo.num_steps", "ppo.bptt_horizon", "ppo.num_minibatches", "ppo.update_epochs", "run.total_steps",
 }  # fmt: skip
-"""The keys of a configuration of `hmx train` that the inputs determine."""
+"""The configuration keys of `hmx train` that the inputs determine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ def _of_trainer(name: str, task: Loaded) -> SizesSource:
 
 
 def _has_workers(cfg: EnvConfig, weights: RewardWeights) -> bool:
-    """Return whether worker processes step the environment; code of a user that cannot be built has none."""
+    """Return whether worker processes step the environment; user code that cannot be built has none."""
     if (entry := find_environment(cfg.id)) is not None:
         return entry.simulated
     from hmx.envs.registry import make_env  # imports JAX

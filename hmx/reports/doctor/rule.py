@@ -39,7 +39,7 @@ class Rule:
     def changes(self, values: Mapping[str, object]) -> dict[str, float]:
         """Return the first option of `rollback` that a run has and that its factor changes, with its new value.
 
-        `values` are those of its configuration; code of a user may give the options of an algorithm another meaning.
+        `values` are those of its configuration; user code may give the options of an algorithm another meaning.
         """
         name, env_id = str(values["algo.name"]), str(values["env.id"])
         for key, factor in () if find_algorithm(name).own else self.rollback:

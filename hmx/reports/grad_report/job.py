@@ -60,7 +60,7 @@ def grad_report(
     """Play groups of episodes with a checkpoint's policy and decompose the training gradient.
 
     The newest report of a run is kept in its folder, for `hmx report`; nothing else is changed. `path` is a run, its
-    folder of checkpoints, or a checkpoint; `root` is the folder of the runs, for names.
+    folder of checkpoints, or a checkpoint; `root` is the runs folder, for names.
 
     Raises:
         HmxError: the request does not fit the run (exit code 2); there is no such run or no intact checkpoint (3);

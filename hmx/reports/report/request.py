@@ -17,7 +17,7 @@ class ReportRequest:
     """The runs and how to show them."""
 
     runs: tuple[str, ...] = ()  # names or paths
-    root: Path = Path(DEFAULT_ROOT)  # folder of the runs, for names
+    root: Path = Path(DEFAULT_ROOT)  # runs folder, for names
     num_episodes: int | None = opt(
         None, "number of episodes to play; the page shows the best, the median and the worst; 0 for none (default: "
         f"those of the evaluation, or {EPISODES} new ones without an evaluation or with other options; 0 for several "

@@ -48,7 +48,7 @@ def score_buffer(
         checkpoint: the run or checkpoint whose policy continues, for a saved buffer.
         request: what to score and how.
         out: folder of the results; None takes one in the run, or beside the buffer.
-        root: folder of the runs, for names.
+        root: runs folder, for names.
         progress: called with phase, positions done and positions in all.
 
     Raises:
