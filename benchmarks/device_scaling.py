@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", default="1,2,4,8")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key")
     parser.add_argument("--child", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

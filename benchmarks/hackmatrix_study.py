@@ -204,7 +204,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
-    parser.add_argument("--root", default="runs", help="folder of the runs, for a name")
+    parser.add_argument("--root", default="runs", help="runs folder, for a name")
     parser.add_argument("--positions", type=int, default=1000)
     parser.add_argument("--longest", type=int, default=500, help="steps that a position is played on, at most")
     parser.add_argument("--games", type=int, default=1000)

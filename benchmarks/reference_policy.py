@@ -1,4 +1,4 @@
-"""Fine-tune the champion of HackMatrix under changed rules, with and without a penalty of the distance from it.
+"""Fine-tune the champion of HackMatrix under changed rules, with and without a penalty for the distance from it.
 
     python benchmarks/reference_policy.py [--seeds 3] [--coefs 0 0.2 1] [--root ref-runs]
 

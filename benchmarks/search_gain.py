@@ -26,7 +26,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
-    parser.add_argument("--root", default="runs", help="folder of the runs, for a name")
+    parser.add_argument("--root", default="runs", help="runs folder, for a name")
     parser.add_argument("--simulations", type=int, nargs="+", default=[0, 4, 16, 64])
     parser.add_argument("--episodes", type=int, default=64, help="all side by side")
     parser.add_argument("--set", action="append", default=[], help="change the configuration of the run")

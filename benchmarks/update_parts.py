@@ -66,7 +66,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any configuration key")
     args = parser.parse_args()
     session = open_session(load(environ={}, sets=args.set).config)
     cfg, net, updates = session.cfg, session.cfg.net, Updates(session)

@@ -13,7 +13,7 @@ from hmx.runs.sinks import EndState, Record, RunInfo, Sink
 
 
 class TrackioSink(Sink):
-    """One run of trackio per run, which a resume continues: its name ends in the id of the run."""
+    """One run of trackio per run, which a resume continues: its name ends in the run id."""
 
     def start(self, info: RunInfo) -> None:
         """Open the run of trackio, new or resumed."""

@@ -27,7 +27,7 @@ EXIT_STATUS = {
     ExitCode.SIGTERM: "Ended by SIGTERM; a training saves a checkpoint first.",
 }
 ENVIRONMENT = {
-    "HMX_SECTION_KEY": "A key of the configuration, such as HMX_ALGO_GAMMA=0.995; options override it.",
+    "HMX_SECTION_KEY": "A configuration key, such as HMX_ALGO_GAMMA=0.995; options override it.",
     "HMX_CACHE_DIR": "Folder of compiled programs.",
     "HMX_LOWERED": "0 traces every program; 1, which commands set, uses those that lie lowered in that folder.",
     "NO_COLOR": "Print no colours.",

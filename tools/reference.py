@@ -78,7 +78,7 @@ def compare() -> list[str]:
 
 
 def config() -> str:
-    """Document every key of the configuration."""
+    """Document every configuration key."""
     lines = [
         "# Configuration",
         "",
@@ -173,7 +173,7 @@ def metrics() -> str:
         "| field | meaning |",
         "|---|---|",
         "| `schema` | version of the format, now 2 |",
-        "| `run` | id of the run, as in `meta.json` |",
+        "| `run` | run id, as in `meta.json` |",
         "| `update`, `env_steps`, `seed` | updates done, environment steps per seed, and seed of the agent |",
         "| `elapsed` | seconds that the run has been training, over all resumptions, from a monotonic clock |",
         "| `wall_time` | seconds since 1970; never goes back, even if the clock does |",

@@ -32,7 +32,7 @@ QUICK = ("train-set", "resume", "compare", "compute-config", "runs")
 
 
 def refusals() -> Iterator[Any]:
-    """The recorded command lines of the part `refusals` that set no variable of the environment."""
+    """The recorded command lines of the part `refusals` that set no environment variable."""
     text = (ROOT / "tools/behaviour/commands.txt").read_text()
     for name, lines in re.findall(r"^\[refusals/(.+)\]\n((?:.+\n)+)", text, re.MULTILINE):
         marks = () if name in QUICK else pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""A gate of real runs: options, code of the user, and another checkout of hmx."""
+"""A gate of real runs: options, user code, and another checkout of hmx."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = {"env.id": "corridor", "env.num_envs": "4", "algo.num_steps": "8", "run.
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """A gate whose baseline is code of the user; made once, and each test tries something else."""
+    """A gate whose baseline is user code; made once, and each test tries something else."""
     folder = tmp_path_factory.mktemp("own")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
