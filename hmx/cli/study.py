@@ -17,6 +17,7 @@ from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
+from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, counted
 from hmx.study.cluster import ClusterRequest
 from hmx.study.request import SEARCH_PANEL, AddRequest, SearchRequest
@@ -244,6 +245,7 @@ def best(
     config: Annotated[
         Path | None, ask("--config", "FILE", "Write its configuration, for hmx train --config.", OUTPUT_PANEL)
     ] = None,
+    force: Annotated[bool, switch("--force", "Replace another configuration.", OUTPUT_PANEL)] = False,
     *,
     outputs: Outputs,
 ) -> None:
@@ -260,7 +262,11 @@ def best(
 
     found = best_trial(find_study(study))
     if config is not None:
-        write_report(config, to_toml(found.config))
+        text = to_toml(found.config)
+        if config.is_file() and not force and config.read_bytes() != text.encode():
+            hint = "choose another name, or replace it with --force"
+            raise HmxError(f"{quoted(str(config))} is another configuration", hint)
+        write_report(config, text)
     write_outputs(found.to_json(), summaries.best(found), outputs)
     if config is not None:
         say("wrote", str(config))

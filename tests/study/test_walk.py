@@ -204,6 +204,18 @@ def test_status_and_best_show_the_interval_of_the_fresh_seeds(tmp_path: Path) ->
     assert all(text in run(f"hmx study {command} {folder}").stdout for command in ("status", "best"))
 
 
+def test_best_replaces_no_other_configuration_without_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_study(tmp_path / "s", peak, trials=2)
+    Path("best.toml").write_text("# my own\n")
+    refused = run("hmx study best ./s --config best.toml")
+    assert refused.exit_code == 2 and "best.toml is another configuration" in refused.stderr
+    assert Path("best.toml").read_text() == "# my own\n"
+    for command in ("hmx study best ./s --config best.toml --force", "hmx study best ./s --config best.toml"):
+        assert run(command).exit_code == 0
+        assert "gamma" in Path("best.toml").read_text()
+
+
 def test_a_study_of_one_trial_is_used_without_fresh_seeds(tmp_path: Path) -> None:
     folder = make_study(tmp_path / "s", peak, trials=1)
     assert agree(folder) == "finished"
