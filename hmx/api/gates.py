@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hmx.api.configs import NO_VALUES, Settings, resolve
+from hmx.api.hints import for_python
 from hmx.config.fields import fields_of
 from hmx.errors import HmxError
 from hmx.gates import campaign, records, report, verify
@@ -19,6 +20,7 @@ from hmx.registry.load import read_request
 __all__ = ["adopt_attempt", "gate", "gate_status", "new_gate", "verify_gate"]
 
 
+@for_python
 def new_gate(
     name: str | Path,
     settings: Settings | None = None,
@@ -47,6 +49,7 @@ def new_gate(
     return report.gate_status(campaign.new_gate(place, read_request(GateRequest, flags), loaded, command))
 
 
+@for_python
 def gate(
     name: str | Path,
     changes: Mapping[str, object] = NO_VALUES,
@@ -85,6 +88,7 @@ def gate(
     return report.attempt_facts(now, attempt)
 
 
+@for_python
 def gate_status(name: str | Path) -> GateStatus:
     """Return all attempts of a gate, the error budget that is left, and what to do next.
 
@@ -94,6 +98,7 @@ def gate_status(name: str | Path) -> GateStatus:
     return report.gate_status(records.find_gate(name))
 
 
+@for_python
 def adopt_attempt(name: str | Path, attempt: int) -> GateStatus:
     """Make a kept change the baseline of the next attempts.
 
@@ -103,6 +108,7 @@ def adopt_attempt(name: str | Path, attempt: int) -> GateStatus:
     return report.gate_status(records.adopt(records.find_gate(name), attempt))
 
 
+@for_python
 def verify_gate(name: str | Path) -> GateVerification:
     """Compute every pair, level and verdict of a gate again; errors as of `gate_status`."""
     return verify.verify_gate(records.find_gate(name))

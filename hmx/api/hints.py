@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from hmx.config.coerce import BadValue, coerce
 from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.errors import HmxError
+from hmx.gates.request import GateRequest
 from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
 from hmx.study.request import SearchRequest
 
@@ -26,16 +27,19 @@ _CALLS = {
     "train": "train", "resume": "resume", "fork": "fork", "evaluate": "evaluate", "compare": "compare",
     "check-env": "check_env", "study new": "new_study", "study work": "run_study", "study status": "study_status",
     "study report": "study_report", "study best": "best_config", "study add": "extend_study",
-    "study verify": "verify_study",
+    "study verify": "verify_study", "gate new": "new_gate", "gate try": "gate", "gate status": "gate_status",
+    "gate verify": "verify_gate",
 }  # fmt: skip
 """Command -> function of `import hmx`; other commands have none, and stay as they are."""
 
 _NAMES = {TRUST_FLAG: "trust", "--policy": "policies"}
 _FLAGGED = {field.flag: field for field in FIELDS.values() if field.flag}
-_SEARCH = fields_of(SearchRequest)
+_SEARCH, _GATE = fields_of(SearchRequest), fields_of(GateRequest)
+_NESTED = {"search": _SEARCH, "options": _GATE}
+"""Parameters that take options of a command by name."""
 
 # An option has its value after it, unless it is a switch; a command one word, `compare` several, `train` none.
-_SWITCHES = [flag for flag, field in {**_FLAGGED, **_SEARCH}.items() if field.kind == "bool"]
+_SWITCHES = [flag for flag, field in {**_FLAGGED, **_SEARCH, **_GATE}.items() if field.kind == "bool"]
 _SWITCH = rf"(?:{'|'.join([*_SWITCHES, '--force', TRUST_FLAG, ACCEPT_FLAG])})(?![\w-])"
 _VALUE = r"(?:'[^']*'|[^\s;&'`-]|(?<=[\w=./])-|-(?=[\d.]))+(?<![.,:;?)`])"
 _OPTION = rf"(?:{_SWITCH}|--[a-z][a-z-]+(?: {_VALUE})?)"
@@ -106,7 +110,8 @@ def _given(text: str, known: Parameters, bare: bool = False) -> tuple[dict[str, 
     for flag, *words in (shlex.split(option) for option in re.findall(_OPTION, text)):
         word = " ".join(words)
         name = _NAMES.get(flag, flag[2:].replace("-", "_"))
-        field = _FLAGGED.get(flag) or _SEARCH.get(flag)
+        group = next((one for one, fields in _NESTED.items() if one in known and flag in fields), "")
+        field = _FLAGGED.get(flag) or _NESTED.get(group, _SEARCH).get(flag)
         value = _literal(word, field) if word else ""
         if name in known:
             value = "True" if known[name].default is False else value
@@ -121,9 +126,9 @@ def _given(text: str, known: Parameters, bare: bool = False) -> tuple[dict[str, 
             if flag == "--config" or not (equals or bare):
                 return None
             settings[_literal(key, text=True) if key else "set"] = _literal(after, FIELDS.get(key)) if equals else ""
-        elif field is not None and (group := "search" if "search" in known and flag in _SEARCH else mapping):
+        elif field is not None and (group or mapping):
             value = "True" if field.kind == "bool" else value
-            if group == "search" and (value or not bare):
+            if group and (value or not bare):
                 nested.setdefault(group, {})[repr(field.name)] = value
             else:
                 settings[repr(field.key if flag in _FLAGGED else field.name)] = value

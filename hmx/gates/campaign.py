@@ -82,7 +82,8 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         maximize=request.maximize or not (loaded or request.minimize), minimize=request.minimize,
     ))  # fmt: skip
     if command and (loaded or request.at):
-        raise HmxError("a command has no options of hmx", "leave out --preset, --config, --at and each option of a run")
+        hint = "leave out each option of a run, also --preset, --config, --at"
+        raise HmxError("a command has no options of hmx", hint)
     if loaded is None:
         made, seed = programs.of_command(command), 0
     else:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import hmx
-from hmx.api.hints import _CALLS, _FLAGGED, _SEARCH, in_python
+from hmx.api.hints import _CALLS, _FLAGGED, _GATE, _SEARCH, in_python
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 TINY = {
@@ -52,6 +52,7 @@ REFUSED: list[Call] = [
     ("evaluate", ("first",), {"episodes": 0}),
     ("evaluate", ("first",), {"policies": ["search"], "episodes": 2}),
     ("compare", ("first", "first"), {"metric": "train/mean_episode_retur"}),
+    ("new_gate", ("g", BASE), {"options": {"max_seeds": 3}}),
     ("new_study", ("a", {}, BASE), {}),
     ("new_study", ("b", GAMMA, BASE), {"search": {"trials": 5}}),
     ("new_study", ("c", {"algo.gamma": "0.9..0.99"}, BASE), {"search": {"sampler": "grid"}}),
@@ -191,6 +192,16 @@ def test_a_hint_works_when_it_is_followed_in_python(
             "read it: --accept-env-change --trust-env",
             "read it: --accept-env-change --trust-env (command line)",
         ),
+        (
+            hmx.new_gate,
+            "--max-seeds 9, or a larger --error, or a value with --set",
+            "options={'max_seeds': 9}, or a larger 'error', or a value with set",
+        ),
+        (
+            hmx.gate,
+            "continue it: hmx gate try g; or end it: hmx gate try g --abandon",
+            "continue it: hmx.gate('g'); or end it: hmx.gate('g', abandon=True)",
+        ),
         (hmx.load_agent, "hmx runs show a --json", "hmx runs show a --json"),
         (
             hmx.train,
@@ -206,7 +217,7 @@ def test_options_become_arguments_and_commands_become_calls(
     assert in_python(text, function) == expected
 
 
-TYPED = {flag: field for flag, field in {**_FLAGGED, **_SEARCH}.items() if field.kind != "bool"}
+TYPED = {flag: field for flag, field in {**_FLAGGED, **_SEARCH, **_GATE}.items() if field.kind != "bool"}
 FOLLOWED = re.compile(
     rf"(?<![\w=-])({'|'.join(TYPED)}|hmx (?:{'|'.join(_CALLS.keys() - {'train'})}))(?![\w-]) ([a-z]+)(?![\w=./-])"
 )
