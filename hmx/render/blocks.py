@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Tone = Literal["plain", "strong", "good", "warning", "bad", "faint"]
+Tone = Literal["plain", "strong", "good", "warning", "bad", "faint", "command"]
 NumberFormat = Literal["number", "percent", "count", "duration"]
 
 
@@ -23,7 +23,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """One or more sentences."""
+    """One or more sentences; with the tone `command`, a command to copy, which is never wrapped."""
 
     text: str
     tone: Tone = "plain"

@@ -80,6 +80,8 @@ def _block(block: blocks.Block) -> str:
     match block:
         case blocks.Heading():
             return f"<h{block.level + 1}>{safe(block.text)}</h{block.level + 1}>"
+        case blocks.Paragraph(tone="command"):
+            return f"<pre>{safe(block.text)}</pre>"
         case blocks.Paragraph():
             return f"<p{_class(block.tone)}>{safe(block.text)}</p>"
         case blocks.Table():

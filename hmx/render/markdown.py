@@ -25,6 +25,8 @@ def _block(block: blocks.Block) -> Iterator[str]:
     match block:
         case blocks.Heading():
             yield f"{'#' * (block.level + 1)} {_safe(block.text)}"
+        case blocks.Paragraph(tone="command"):
+            yield f"    {printable(block.text)}"
         case blocks.Paragraph():
             yield _emphasised(_start(_safe(block.text)), block.tone)
         case blocks.Table():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ STYLES: dict[Tone, str] = {
     "warning": "yellow",
     "bad": "bold red",
     "faint": "dim",
+    "command": "",
 }
 _BAR = 16  # characters of a full bar
 _GAP, _NARROW_GAP = 2, 1  # spaces between columns
@@ -40,13 +42,11 @@ def print_document(document: Document, console: Console | None = None) -> None:
     """
     console = console or Console(highlight=False)
     lines = list(_lines(document, console))
-    if console.is_terminal:
+    with contextlib.nullcontext() if console.is_terminal else console.capture() as capture:
         for line in lines:
-            console.print(line)
+            console.print(line, soft_wrap=line.overflow == "ignore")
+    if capture is None:
         return
-    with console.capture() as capture:
-        for line in lines:
-            console.print(line)
     console.file.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
@@ -80,6 +80,8 @@ def _block(block: blocks.Block, console: Console) -> Iterator[Text]:
     match block:
         case blocks.Heading():
             yield Text(safe(block.text, ascii_only), "bold cyan" if block.level == 1 else "bold")
+        case blocks.Paragraph(tone="command"):
+            yield Text(f"    {safe(block.text, ascii_only)}", no_wrap=True, overflow="ignore")
         case blocks.Paragraph():
             yield Text(safe(block.text, ascii_only), STYLES[block.tone])
         case blocks.Table():

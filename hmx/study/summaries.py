@@ -105,7 +105,7 @@ def next_step(*steps: Advice) -> Iterator[Block]:
     yield Heading("Next", 2)
     for one in steps:
         yield Paragraph(f"{one.text[:1].upper()}{one.text[1:]}.")
-        yield Paragraph(f"    {one.command}", "faint")
+        yield Paragraph(one.command, "command")
 
 
 def _running(tasks: Sequence[RunningTask]) -> Table:

@@ -25,6 +25,8 @@ from hmx.render.blocks import (
     Table,
     facts,
 )
+from hmx.render.html import page
+from hmx.render.markdown import markdown
 from hmx.render.terminal import print_document
 
 LABEL = Column("", "left")
@@ -230,3 +232,16 @@ def test_hostile_text_cannot_control_the_terminal():
     text = printed(Heading(evil), Paragraph(evil), cells, Picture(evil, evil), plot("line"), title=evil, width=200)
     assert not {"\x1b", "\u202e", "\r"} & set(text)
     assert "\\x1b[2J[bold red]x\\u202e" in text
+
+
+COMMAND = (
+    "hmx study best studies/a_long_name_of_a_study --config <best>_of_the_study.toml --force --json --md summary.md"
+)
+
+
+def test_a_command_is_one_line_to_copy_in_every_format():
+    blocks = (Paragraph("Use it."), Paragraph(COMMAND, "command"))
+    for terminal in (False, True):
+        assert f"\n    {COMMAND}\n" in printed(*blocks, width=60, terminal=terminal)
+    assert f"\n    {COMMAND}\n" in markdown(Document("", blocks))
+    assert f"<pre>{COMMAND.replace('<', '&lt;').replace('>', '&gt;')}</pre>" in page(Document("", blocks))
