@@ -54,7 +54,7 @@ class AttemptFacts(ShortRepr):
     won: int = num("pairs in which the candidate was better", column="won")
     difference: Estimate | None = num(
         "median by which the candidate is better, with an interval that holds at 95 % for any distribution if the "
-        "number of pairs was fixed; that of a kept change is too large on average", column="difference", rank=1,
+        "number of pairs was fixed; that of a kept change is too large on average", column="difference", rank=2,
     )  # fmt: skip
     e_value: float = num("evidence that the change helps: an e-value", "", "up", "evidence")
     needed: float | None = num("e-value that keeps it; none without a stake", column="needed", rank=2)
