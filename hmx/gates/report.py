@@ -136,7 +136,7 @@ def report(gate: Ledger, found: GateStatus) -> Document:
     part = Axis("share of the evidence needed", "log", high=max(1.0, most))
     kept = Reference("y", 1.0, "keep")
     caption = "The evidence of each attempt after each of its pairs; a change is kept where its line reaches 1."
-    plots = [Plot("evidence", Axis("pairs"), part, tuple(series), caption, (kept,))] if series else []
+    plots = [Plot("Evidence", Axis("pairs"), part, tuple(series), caption, (kept,))] if series else []
     meanings = [f"{name}: {MEANING[name]}" for name in MEANING if any(one.verdict == name for one in found.attempts)]
     notes = [Paragraph("; ".join(meanings) + ".", "faint")] if meanings else []
     return Document(f"Gate {found.gate.name}", (*_ledger(found), *plots, *notes))
