@@ -40,7 +40,8 @@ _NESTED = {"search": _SEARCH, "options": _GATE}
 
 # An option has its value after it, unless it is a switch; a command one word, `compare` several, `train` none.
 _SWITCHES = [flag for flag, field in {**_FLAGGED, **_SEARCH, **_GATE}.items() if field.kind == "bool"]
-_SWITCH = rf"(?:{'|'.join([*_SWITCHES, '--force', TRUST_FLAG, ACCEPT_FLAG])})(?![\w-])"
+_MORE_SWITCHES = ("--force", "--abandon", "--other-versions", TRUST_FLAG, ACCEPT_FLAG)
+_SWITCH = rf"(?:{'|'.join([*_SWITCHES, *_MORE_SWITCHES])})(?![\w-])"
 _VALUE = r"(?:'[^']*'|[^\s;&'`-]|(?<=[\w=./])-|-(?=[\d.]))+(?<![.,:;?)`])"
 _OPTION = rf"(?:{_SWITCH}|--[a-z][a-z-]+(?: {_VALUE})?)"
 _OPTIONS = re.compile(rf"(?<![\w=-]){_OPTION}(?: {_OPTION})*")

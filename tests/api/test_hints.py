@@ -21,7 +21,7 @@ TINY = {
     "env.id": "corridor", "env.num_envs": 4, "env.max_steps": 8, "algo.num_steps": 8, "net.hidden": [8],
     "ppo.num_minibatches": 1, "run.total_steps": 256, "run.eval_episodes": 0, "run.name": "first",
 }  # fmt: skip
-BASE = {**TINY, "run.name": ""}
+BASE = {**TINY, "run.name": "", "run.total_steps": 576}  # two updates in the first of three rungs
 GAMMA = {"algo.gamma": [0.9, 0.99]}
 Call = tuple[str, tuple[Any, ...], dict[str, Any]]
 

@@ -190,7 +190,7 @@ RESUME = rows(
     (["nosuch", "--steps", "x"], ARTEFACT, ["there is no run nosuch"]),
     (["{run}", "--steps"], USAGE, ["'--steps' requires an argument"]),
     (["{run}", "--steps", "x"], USAGE, ["run.total_steps = x", "whole number"]),
-    (["{run}", "--steps", "0"], USAGE, ["run.total_steps = 0", "1 or more"]),
+    (["{run}", "--steps", "0"], USAGE, ["to 0 steps: it has trained", "to extend it: hmx resume"]),
     (["{run}", "--grad-report-every", "-1"], USAGE, ["run.grad_report_every = -1", "0 or more"]),
     (["{run}", SET, "algo.gamma=2"], USAGE, ["algo.gamma = 2.0", "from 0 to 1"]),
     (["{run}", SET, "algo.gama=0.9"], USAGE, ["algo.gama", "algo.gamma=0.9"]),

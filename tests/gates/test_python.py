@@ -47,6 +47,6 @@ def test_an_option_of_hmx_is_not_compared_with_a_command(trainer: Trainer) -> No
         hmx.gate("g", {"algo.gamma": 0.9})
     with pytest.raises(HmxError, match="a command has no options of hmx"):
         hmx.gate("g", {"algo.gamma": 0.9}, command=trainer("9"))
-    with pytest.raises(HmxError, match="--abandon ends an attempt and tries no change"):
+    with pytest.raises(HmxError, match="abandon=True ends an attempt and tries no change"):
         hmx.gate("g", command=trainer("9"), abandon=True)
     assert hmx.gate_status("g").attempts == ()

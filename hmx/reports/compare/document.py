@@ -25,7 +25,7 @@ from hmx.render.blocks import (
     Table,
     Tone,
 )
-from hmx.render.numbers import Number, Shown, numbers, probability, shown, signed_estimate, table_of, texts
+from hmx.render.numbers import Number, Shown, numbers, shown, signed_estimate, table_of, texts
 from hmx.render.quantities import UNKNOWN, number, percent
 from hmx.reports.compare import losses
 from hmx.reports.compare.findings import (
@@ -43,7 +43,7 @@ from hmx.reports.compare.findings import (
 )
 from hmx.reports.compare.numbers import OVERALL_PAIR, PAIR, SIDE, SPEED, THRESHOLD
 from hmx.reports.compare.request import EVALUATION
-from hmx.reports.compare.sentence import conclusion
+from hmx.reports.compare.sentence import conclusion, evidence
 from hmx.reports.curves import Over
 
 ALL_PAIRS = 12  # maximum sides for which every pair is shown; with more sides, each is compared with the first
@@ -105,11 +105,8 @@ def _verdicts(where: str, pairs: Sequence[Pair], findings: CompareFindings) -> I
     shown = _shown(pairs, findings)
     for pair in shown:
         text = f"{findings.label(pair.a)} vs {findings.label(pair.b)}{where and f', {where}'}: {conclusion(pair)}"
-        sure = pair.improvement is not None and pair.improvement.low is not None  # not from a single seed
-        if len(shown) <= _DETAILED and sure and pair.difference and pair.verdict.outcome != "no verdict":
-            view = pair.turned() if pair.verdict.better == pair.b else pair
-            text += f" P({view.a} {findings.word}) = {probability(view.improvement)}, "
-            text += f"difference of IQMs {signed_estimate(view.difference)}, p = {number(view.p_value, 2)}."
+        if len(shown) <= _DETAILED:
+            text += evidence(pair, findings.word)
         if pair.faster and pair.area_difference and findings.direction != "none":
             view = pair.turned() if pair.faster == pair.b else pair
             gain = signed_estimate(view.area_difference)

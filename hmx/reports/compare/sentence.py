@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hmx.render.numbers import probability, signed_estimate
 from hmx.render.quantities import number, percent
 from hmx.reports.compare.findings import Pair
 
@@ -19,6 +20,15 @@ def conclusion(pair: Pair) -> str:
         size = "less than 0.1%" if share < 0.0005 else percent(share, int(share < 0.095))
         text += f", a difference of {size} of the range {pair.range.source}"
     return f"{text[:1].upper()}{text[1:]}{_sooner(pair)}. {verdict}"
+
+
+def evidence(pair: Pair, word: str) -> str:
+    """Return a sentence with the numbers of a verdict; empty without intervals, as with a single seed of a side."""
+    if pair.improvement is None or pair.improvement.low is None or pair.verdict.outcome == "no verdict":
+        return ""
+    view = pair.turned() if pair.verdict.better == pair.b else pair
+    difference = f"difference of IQMs {signed_estimate(view.difference)}"
+    return f" P({view.a} {word}) = {probability(view.improvement)}, {difference}, p = {number(view.p_value, 2)}."
 
 
 def _sooner(pair: Pair) -> str:

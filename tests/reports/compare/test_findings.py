@@ -95,7 +95,7 @@ def test_the_first_sentence_has_both_ends_the_size_and_who_gets_there_sooner(tmp
     assert found.figures["share(A, B)"] == -found.figures["share(B, A)"] == pair.share
 
 
-def test_a_probability_without_an_interval_is_no_part_of_the_sentence(tmp_path):
+def test_a_probability_without_an_interval_stays_out_of_the_sentence(tmp_path):
     one, other = (make_run(tmp_path / name, {0: rising(end, 20)[0]}) for name, end in (("a", 1.0), ("b", 0.8)))
     found = compare(one, other)
     assert found.tasks[0].pairs[0].improvement.low is None
