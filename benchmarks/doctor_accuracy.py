@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -400,6 +401,15 @@ def healthy(names: list[str], updates: int, keep: str, more: int) -> Iterator[di
                "ms_per_record": round(1e3 * watch.seconds / max(watch.records, 1), 3)}  # fmt: skip
 
 
+def printed(cases: Iterable[Iterable[dict[str, Any]]], as_json: bool) -> list[dict[str, Any]]:
+    """Print each row as soon as it is known, and return all of them."""
+    rows = []
+    for row in itertools.chain.from_iterable(cases):
+        rows.append(row)
+        print(json.dumps(row) if as_json else "  ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+    return rows
+
+
 def main() -> None:
     """Print a line per case, and the rates."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -410,14 +420,9 @@ def main() -> None:
     parser.add_argument("--keep", default="", help="keep the run folders below this folder")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = []
-    cases = [
-        (kind, updates) for kind in (bugs, healthy) if args.only in (None, kind.__name__) for updates in args.updates
-    ]
-    for kind, updates in cases:
-        for row in kind(args.case, updates, args.keep, args.seeds):
-            rows.append(row)
-            print(json.dumps(row) if args.json else "  ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+    kinds = [kind for kind in (bugs, healthy) if args.only in (None, kind.__name__)]
+    cases = (kind(args.case, updates, args.keep, args.seeds) for kind in kinds for updates in args.updates)
+    rows = printed(cases, args.json)
     for made_for in (True, False):
         planted = [row for row in rows if row.get("made_for") is made_for]
         if planted:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import random
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from doctor_accuracy import UPDATES, configure  # first: it sets XLA_FLAGS before JAX is imported
+from doctor_accuracy import UPDATES, configure, printed  # first: it sets XLA_FLAGS before JAX is imported
 
 from hmx.algos.ppo import update as ppo
 from hmx.config import fields
@@ -155,11 +154,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=0, help="runs of each kind or task, instead of the usual number")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = []
-    for part in (collapses, healthy):
-        for row in part(args.kind, args.task, args.seeds) if args.only in (None, part.__name__) else ():
-            rows.append(row)
-            print(json.dumps(row) if args.json else "  ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+    parts = [part for part in (collapses, healthy) if args.only in (None, part.__name__)]
+    rows = printed((part(args.kind, args.task, args.seeds) for part in parts), args.json)
     for kind in dict.fromkeys(row["kind"] for row in rows if "kind" in row):
         found = [row for row in rows if row.get("kind") == kind]
         saved, collapsed = (sum(row[key] for row in found) for key in ("saved", "collapsed"))

@@ -122,8 +122,12 @@ class Context(NamedTuple):
         if status is None:
             raise Cut
         if status:
-            said = (self.folder / "errors.txt").read_text(errors="replace")
-            raise RuntimeError(f"exit code {status}: {said[-600:]}")
+            raise self.failure(status)
+
+    def failure(self, status: int) -> RuntimeError:
+        """Return the error of a process that ended with a status other than 0."""
+        said = (self.folder / "errors.txt").read_text(errors="replace")
+        return RuntimeError(f"exit code {status}: {said[-600:]}")
 
 
 Step = Callable[[float], Iterable[Row]]  # the moment at which it must end -> rows
@@ -191,8 +195,7 @@ def killed(
             process.kill()
         status = process.wait()
         if moment is None and status:
-            said = (context.folder / "errors.txt").read_text(errors="replace")
-            raise RuntimeError(f"exit code {status}: {said[-600:]}")
+            raise context.failure(status)
         found += [recorded(metrics)] if moment is not None else []
         words = ["-m", "hmx", "resume", name]
     return found

@@ -114,8 +114,7 @@ class PairTrainer:
                     raise HmxError(message, problem.hint, ExitCode.CHECK_FAILED) from None
                 if not pairs and before == after and same_states(baseline.run(seed), attempt.run(seed)):
                     return verdict_of(gate, (), "same results", f"{len(before)} seeds from {seed} on are equal")
-                both = zip(before, after, strict=True)
-                pairs += [SeedPair(seed=seed + i, baseline=one, candidate=other) for i, (one, other) in enumerate(both)]
+                pairs += _pairs(seed, before, after)
                 for count in range(looked_at + 1, len(pairs) + 1):
                     self._tell(_line(gate, attempt, pairs[:count]))
         return found
@@ -262,12 +261,16 @@ def recorded_pairs(gate: Ledger, attempt: Attempt, most: int) -> list[SeedPair]:
     while len(pairs) < most:
         seed = attempt.first_seed + len(pairs)
         try:
-            both = [values(gate, one, seed) for one in (gate.attempts[attempt.baseline], attempt)]
+            pairs += _pairs(seed, *(values(gate, one, seed) for one in (gate.attempts[attempt.baseline], attempt)))
         except HmxError:
             break
-        more = enumerate(zip(*both, strict=True))
-        pairs += [SeedPair(seed=seed + i, baseline=before, candidate=after) for i, (before, after) in more]
     return pairs[:most]
+
+
+def _pairs(first: int, before: Sequence[float], after: Sequence[float]) -> list[SeedPair]:
+    """Pair the metrics of both sides, seed by seed from the first one on."""
+    both = enumerate(zip(before, after, strict=True), first)
+    return [SeedPair(seed=seed, baseline=one, candidate=other) for seed, (one, other) in both]
 
 
 def same_states(one: RunPaths, other: RunPaths) -> bool:

@@ -54,9 +54,9 @@ def test_tab_for_a_command_imports_no_command(loaded, line):
     assert "typer" in names and "rich" not in names
 
 
-@pytest.mark.parametrize("words", [("list", "--root", "{runs}"), ("verify", "{runs}/corridor")])
-def test_runs_are_listed_and_verified_without_heavy_imports(loaded, trained, words):
-    assert not loaded("runs", *(word.format(runs=trained) for word in words)) & HEAVY
+@pytest.mark.parametrize("arguments", [("list", "--root", "{runs}"), ("verify", "{runs}/corridor")])
+def test_runs_are_listed_and_verified_without_heavy_imports(loaded, trained, arguments):
+    assert not loaded("runs", *(part.format(runs=trained) for part in arguments)) & HEAVY
 
 
 def test_the_guard_against_heavy_imports_can_fail(loaded):

@@ -30,8 +30,8 @@ def test_pip_installs_where_uv_fails(tmp_path: Path, uv: int, pip: int, installe
     done = subprocess.run(
         ["make", "--silent", "install", f"VENV={tmp_path / 'venv'}", "PINS="], cwd=ROOT, capture_output=True, text=True
     )
-    words = (programs / "log").read_text().splitlines()
-    assert words[0] == "python -m pip -q --disable-pip-version-check install uv"
-    assert [line[: len("uv pip")] if line.startswith("uv") else line[:9] for line in words[1:]] == installers
-    assert all(line.endswith("--editable .") for line in words[1:])
+    first, *commands = (programs / "log").read_text().splitlines()
+    assert first == "python -m pip -q --disable-pip-version-check install uv"
+    assert [line[: len("uv pip")] if line.startswith("uv") else line[:9] for line in commands] == installers
+    assert all(line.endswith("--editable .") for line in commands)
     assert [done.returncode == 0, (tmp_path / "venv" / ".installed").exists()] == [not pip] * 2
