@@ -269,7 +269,10 @@ def _check_steps(run: Run, paths: RunPaths, asked: int) -> None:
     if asked == run.cfg.run.total_steps or math.ceil(asked / own.batch_size) >= done:
         return
     steps, again = done * own.batch_size, f"hmx resume {paths.argument}"
-    hint = f"to extend it: {again} --steps {2 * steps}"
+    longer = 2 * steps
+    while longer <= run.cfg.run.total_steps:
+        longer *= 2
+    hint = f"to extend it: {again} --steps {longer}"
     if done < own.num_updates:
         hint = f"to continue to its own {run.cfg.run.total_steps:,} steps: {again}; {hint}"
     raise HmxError(f"cannot resume {paths.name} to {counted(asked, 'step')}: it has trained {steps:,}", hint)

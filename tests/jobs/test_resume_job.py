@@ -130,6 +130,13 @@ def test_fewer_steps_than_a_run_has_trained_are_refused(make_config: MakeConfig,
     assert caught.value.hint == f"to extend it: {name} --steps 256"
 
 
+def test_the_hint_that_extends_a_run_is_longer_than_its_own_length(make_config: MakeConfig, watcher: Any) -> None:
+    run = train(make_config(12), sinks=[watcher(stop_at=3)]).run
+    with pytest.raises(HmxError, match="it has trained 128") as caught:
+        resume(run, changes={"run.total_steps": "1"})
+    assert caught.value.hint.endswith(f"to extend it: hmx resume {run} --steps 512")  # 256 is less than its own 384
+
+
 def test_a_run_killed_before_its_evaluation_is_evaluated(make_config: MakeConfig) -> None:
     run = train(make_config(2, run__eval_episodes=3)).run
     meta, before = metas.read(run / "meta.json"), contents(run / "checkpoints")
