@@ -16,7 +16,8 @@ import jax.numpy as jnp
 
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env, EnvSpec, EnvState, SearchStep
+from hmx.envs.belief import as_seen, play
+from hmx.envs.protocol import Env, EnvSpec, EnvState, playable
 from hmx.errors import HmxError
 from hmx.registry.algorithms import find_algorithm
 from hmx.rl import distributions
@@ -57,6 +58,18 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
         )
 
 
+def searched(env: Env, sees: str, num_simulations: int | None) -> Env:
+    """Return the environment to play in with a search, whose states know what it may see; without a search, `env`.
+
+    Raises:
+        HmxError: a simulator that cannot be copied.
+    """
+    if num_simulations is None:
+        return env
+    env = playable(env, "a search")
+    return as_seen(env) if sees == "player" else env
+
+
 def act_alone(algorithm: Algorithm, greedy: bool) -> SearchAct:
     """Return the policy of an algorithm without search, in the form of a search."""
 
@@ -73,14 +86,6 @@ def make_act(algorithm: Algorithm, env: Env, cfg: Config, num_simulations: int |
     if num_simulations is None:
         return act_alone(algorithm, greedy)
     return make_search(algorithm, env, cfg, num_simulations, greedy)
-
-
-def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, SearchStep]:
-    """Step as `env.play` does, or else with `env.step`."""
-    if env.play is not None:
-        return env.play(state, action, keys)
-    state, seen = env.step(state, action, keys)
-    return state, SearchStep(seen.final_obs, seen.final_legal, seen.reward, seen.terminated, seen.truncated)
 
 
 def make_search(
@@ -105,7 +110,8 @@ def make_search(
         HmxError: see `check_search`.
     """
     check_search(env.spec, num_simulations)
-    gamma = cfg.algo.gamma
+    gamma, scale = cfg.algo.gamma, algorithm.reward_scale
+    complete = partial(_completed, env.spec, cfg.gumbel.unseen_value, scale)
 
     def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)
@@ -116,18 +122,18 @@ def make_search(
 
     def simulate(state: TrainState, key: Key, action: Array, at: _Position) -> Simulated:
         env_state, seen = play(env, at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
-        after = judge(state, env_state, at.carry, seen.obs, seen.legal, jnp.zeros_like(seen.terminated))
+        after = complete(judge(state, env_state, at.carry, seen.obs, seen.legal, jnp.zeros_like(seen.terminated)))
         beyond = jnp.where(seen.truncated, gamma * after.value, 0.0)  # as training bootstraps at the step limit
-        reward = seen.reward[:, 0] * algorithm.reward_scale + beyond
+        reward = seen.reward[:, 0] * scale + beyond
         return Simulated(reward, jnp.where(seen.terminated | seen.truncated, 0.0, gamma), after)
 
     def act(
         state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key
     ) -> tuple[Decision, Carry]:
-        root = judge(state, env_state, carry, obs, legal, reset)
+        root = judge(state, env.root(env_state), carry, obs, legal, reset)
         found = search(
             key,
-            root,
+            complete(root),
             legal[:, 0],
             partial(simulate, state),
             partial(_scale, cfg.gumbel.value_scale),
@@ -139,6 +145,14 @@ def make_search(
         return _decision(found, root.value if training else found.value), root.position.carry
 
     return act
+
+
+def _completed(spec: EnvSpec, weight: float, reward_scale: float, at: Judged) -> Judged:
+    """Add to the value what no observation shows."""
+    if spec.unseen_value is None or not weight:
+        return at
+    more = spec.unseen_value(at.position.env_state, at.value / reward_scale)
+    return at._replace(value=at.value + weight * reward_scale * more)
 
 
 def _scale(value_scale: float, values: Array, visits: Array) -> Array:

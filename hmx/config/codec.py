@@ -16,11 +16,12 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, Unavailable, nearest
 
-SCHEMA = 3
+SCHEMA = 4
 """Number of the file format; a higher one is refused.
 
 Schema 2 moved the keys of PPO from [algo] to [ppo]. Schema 3 replaced `env.loopholes` by `env.rules`, with another
-default: files of earlier schemas without either key have the rules of the original game.
+default: files of earlier schemas without either key have the rules of the original game. In files of schemas before 4
+a search sees everything, since `gumbel.sees` did not exist.
 """
 
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
@@ -239,6 +240,8 @@ def parse_toml(text: str, source: str) -> tuple[dict[str, Any], dict[str, int]]:
     values = flatten(data)
     if schema < 3:
         values.setdefault("env.rules", "original")
+    if schema < 4:
+        values.setdefault("gumbel.sees", "everything")
     return values, {current(key)[0]: line for key, line in _lines(text).items()}
 
 

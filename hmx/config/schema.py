@@ -407,6 +407,18 @@ class GumbelConfig:
         "how much values count against the policy in a search, also in hmx evaluate --search; 50 as published",
         gt=0,
     )
+    unseen_value: float = opt(
+        0.0,
+        "weight of what the environment adds to the values of a search, since no observation shows it: in HackMatrix "
+        "what the score adds to a win",
+        ge=0,
+    )
+    sees: Literal["everything", "player"] = opt(
+        "player",
+        "what a search starts from, also in hmx evaluate --search: the true state, or one that agrees with what the "
+        "player has seen in the episode",
+        fixed=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,8 @@ class EnvSpec(NamedTuple):
     simulator: SimulatorSource | None = None  # of what workers step; `reset` gives shapes only, and `step` refuses
     copied: bool = False  # whether it steps copies of a simulator, by callbacks
     action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
-    redrawn: Callable[[EnvState, Key], EnvState] | None = None  # the same to the player, with hidden parts drawn again
+    redrawn: Callable[..., EnvState] | None = None  # see `hmx.envs.belief`
+    unseen_value: Callable[[EnvState, Array], Array] | None = None  # states, values [E] -> what no observation shows
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
     step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
     obs_quantities: tuple[Quantity, ...] = ()  # the numbers of an observation in order; empty if not described
@@ -125,6 +126,8 @@ class Env(NamedTuple):
     `play(state, action, keys)` is a cheaper `step` for a search, if there is one: the same keys lead to the same state,
     but no new episode starts.
 
+    `root(state)` is the state that a search may start from, where that is not the state itself.
+
     `stepper` says how functions that step it run; an environment in JAX keeps the default.
     """
 
@@ -133,6 +136,7 @@ class Env(NamedTuple):
     step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
     play: Callable[[EnvState, Array, Key], tuple[EnvState, SearchStep]] | None = None
     stepper: Stepper = COMPILED
+    root: Callable[[EnvState], EnvState] = lambda state: state
 
 
 def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> Tree:

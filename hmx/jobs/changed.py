@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from hmx.config import codec, fields
@@ -22,7 +22,7 @@ _FORKS_TO = ("run.name", "run.root")  # where a fork is written
 _MOST_REPAIRS = 4  # values that are repaired one after the other
 
 
-def changed(run: Run, changes: Mapping[str, object], forked: Path | None = None) -> Loaded:
+def changed(run: Run, changes: Mapping[str, object], forked: Path | None = None, free: Collection[str] = ()) -> Loaded:
     """Return the task of a run with changes that its state allows, not checked yet.
 
     Args:
@@ -30,6 +30,7 @@ def changed(run: Run, changes: Mapping[str, object], forked: Path | None = None)
         changes: new values by dotted key; text is read as on the command line.
         forked: the checkpoint from which a new run continues. It has another name, and may have other options of the
             user's environment or algorithm.
+        free: keys that may change although the state depends on them, since the caller uses both values.
 
     Raises:
         HmxError: unknown keys, impossible values, or values that are fixed, each named, with a command that trains
@@ -41,7 +42,7 @@ def changed(run: Run, changes: Mapping[str, object], forked: Path | None = None)
         raise error(problems)
     new = run.changed(values).cfg
     differing = codec.diff(run.cfg, new)
-    fixed = [key for key in differing if not _may_change(key, forked is not None)]
+    fixed = [key for key in differing if key not in free and not _may_change(key, forked is not None)]
     if fixed:
         lines = [f"  {key}: {show(differing[key][0])} cannot become {show(differing[key][1])}" for key in fixed]
         may_fork = forked is None and all(_may_change(key, fork=True) and key not in _FORKS_TO for key in fixed)

@@ -28,12 +28,12 @@ from hmx.algos.evaluate import (
     random_policy,
     search_policy,
 )
-from hmx.algos.search import check_search, make_search, simulations_of
+from hmx.algos.search import check_search, make_search, searched, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
 from hmx.config.schema import Config, EnvConfig, RewardWeights
-from hmx.envs.protocol import Env, playable
+from hmx.envs.protocol import Env
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.jobs.changed import changed
@@ -58,6 +58,7 @@ _CHUNK = 0.5  # approximate seconds of playing between two reports of progress
 _SIDE_BY_SIDE = 256  # environments at least, if there are as many episodes
 _COSTLY_SIDE_BY_SIDE = 16  # where the batch resets whenever an episode ends: with more, that is in every step
 _SEARCHES = 64  # at least, with a search
+SEES = "gumbel.sees"
 
 
 def evaluate(
@@ -102,22 +103,22 @@ def evaluate(
         return _at_random(episodes, seed, changes or {}, trust, progress)
     found = Run.find(run, root)
     with trusting(trust):
-        task = changed(found, changes or {})
-        cfg = task.config
+        cfg = (task := changed(found, changes or {}, free=[SEES])).config
         policies, search = _chosen(policies, search, simulations_of(cfg, search))
         _check(episodes, policies, search)
         warning = enable_cache()
-        session = open_task(task, found.paths)
+        session = open_task(task.changed({SEES: found.cfg.gumbel.sees}), found.paths)
     restored = found.policy(session, checkpoint)
     seed = cfg.run.seed if seed is None else seed
     episodes = episodes or cfg.run.eval_episodes or 1000
     weights = counted_weights(cfg.env, cfg.reward, changes or ())
-    play = make_player(session, episodes, search, weights)
+    play = make_player(session.changed({SEES: cfg.gumbel.sees}), episodes, search, weights)
     rows = [row for policy in policies for row in play(restored.state, policy, seed, progress)]
+    sees = None if search is None or session.env.spec.redrawn is None else cfg.gumbel.sees
     return EvaluateResult(
-        run=found.folder, env=cfg.env.id, checkpoint=restored.update,
-        env_steps=restored.update * session.sizes.batch_size, episodes=episodes, seed=seed, policies=tuple(rows),
-        search=search, changes={key: new for key, (_, new) in diff(found.cfg, cfg).items()},
+        run=found.folder, env=cfg.env.id, checkpoint=restored.update, episodes=episodes, seed=seed, search=search,
+        sees=sees, env_steps=restored.update * session.sizes.batch_size, policies=tuple(rows),
+        changes={key: new for key, (_, new) in diff(found.cfg, cfg).items()},
         trained_with=unlike(cfg.reward, weights), warnings=(*([warning] if warning else []), *restored.warnings),
     )  # fmt: skip
 
@@ -219,15 +220,17 @@ def make_player(
     """
     if search is not None:
         check_search(session.env.spec, search)
-        session = session._replace(env=playable(session.env, "a search"))
+        session = session._replace(env=searched(session.env, session.cfg.gumbel.sees, search))
     choices = _choices(session, search, names)
     shared = {} if session.shared is None else session.shared.players
     cfg = session.cfg
     weights = weights or counted_weights(cfg.env, cfg.reward)
     key = (episodes, search, weights, names)
     if key not in shared:
-        env = session.env if weights == cfg.reward else make_env(cfg.env, weights)
-        programs = None if session.lowered is None else session.lowered.part(search, weights, *names)
+        env = session.env
+        if weights != cfg.reward:
+            env = searched(make_env(cfg.env, weights), cfg.gumbel.sees, search)
+        programs = None if session.lowered is None else session.lowered.part(search, cfg.gumbel.sees, weights, *names)
         shared[key] = _chunks(env, cfg.env, choices, episodes, programs)
     return _make_player(cfg, shared[key], list(choices), episodes, search)
 

@@ -68,6 +68,7 @@ class EvaluateResult(JsonResult, ShortRepr):
     seed: int
     policies: tuple[PolicyStats, ...]
     search: int | None = None  # simulations per decision of the policy `search`
+    sees: str | None = None  # what that search starts from, where the environment hides something: see `gumbel.sees`
     changes: dict[str, object] = field(default_factory=dict)  # dotted key -> value in place of the run's or the default
     trained_with: dict[str, float] = field(default_factory=dict)  # key -> reward weight, where returns count another
     warnings: tuple[str, ...] = ()

@@ -80,11 +80,13 @@ class FramePolicy(NamedTuple):
     """How actions are chosen for one environment, jitted.
 
     `decide(env state, carry, obs [1, 1, ...], legal [1, 1, actions], reset [1], key) -> (Decision, carry)`; `carry` is
-    the initial RNN carry.
+    the initial RNN carry. A search that sees what the player sees has `imagine`, see `hmx.envs.belief`, of one
+    environment; it starts from its result.
     """
 
     decide: Callable[[Any, Any, Array, Array, Array, Key], tuple[Decision, Any]]
     carry: Any = ()
+    imagine: Callable[..., Any] | None = None
 
 
 def frame_policy(policy: EvalPolicy) -> FramePolicy:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.envs.belief import Believed
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.observation import decode, packed
 from hmx.envs.hackmatrix.rewards import reward_terms
@@ -67,6 +68,7 @@ class Simulator:
         self._max_steps = env.max_steps
         self._policy = policy
         self._carry = policy.carry if policy else ()
+        self._imagined: HackMatrixState | None = None  # what the player imagines, for a search that sees no more
         self._key = jax.random.key(seed)
         self.choice: int | None = None  # the current choice of the policy
         self.frame = self._open(0)
@@ -138,10 +140,14 @@ class Simulator:
             return "stuck"
         return "stopped" if self._max_steps and step_number >= self._max_steps else ""
 
-    def _ask(self, frame: Frame, state: HackMatrixState, obs: Array, mask: Array) -> Frame:
+    def _ask(self, frame: Frame, state: Any, obs: Array, mask: Array) -> Frame:
         assert self._policy is not None
         _, _, k_act = self._keys(frame.episode, frame.step)
         fresh = jnp.array([frame.step == 0])
+        if self._policy.imagine is not None:
+            before = state if frame.step == 0 else self._imagined
+            self._imagined = self._policy.imagine(before, jnp.array([[frame.action or 0]]), state, ~fresh, k_act[None])
+            state = Believed(state, self._imagined)
         decision, self._carry = self._policy.decide(state, self._carry, obs, mask, fresh, k_act)
         decision = jax.device_get(decision)
         self.choice = int(decision.action[0, 0])

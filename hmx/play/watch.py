@@ -15,9 +15,10 @@ import jax
 from rich.console import Console
 
 from hmx.algos.evaluate import random_policy
-from hmx.algos.search import make_act, simulations_of
+from hmx.algos.search import make_act, searched, simulations_of
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
+from hmx.envs.belief import imagine
 from hmx.envs.protocol import EnvSpec, playable
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
@@ -148,11 +149,14 @@ def restored_state(run: Run, session: Session, checkpoint: int | None, warn: Say
 
 def agent_policy(session: Session, state: TrainState, greedy: bool, search: int | None) -> FramePolicy:
     """Return the policy of an agent; `search` is the number of simulations, see `simulations_of`."""
-    search = simulations_of(session.cfg, search)
-    decide: Callable[..., Any] = jax.jit(make_act(session.algorithm, session.env, session.cfg, search, greedy))
+    search, env = simulations_of(session.cfg, search), session.env
+    seen = searched(env, session.cfg.gumbel.sees, search)
+    expect = None if seen is env else jax.jit(partial(imagine, env))
+    decide: Callable[..., Any] = jax.jit(make_act(session.algorithm, seen, session.cfg, search, greedy))
     if session.lowered is not None:
         decide = session.lowered.part("watch", search, greedy).reuse("decide", decide)
-    return FramePolicy(partial(decide, state), session.algorithm.initial_carry((1, session.env.spec.num_agents)))
+    carry = session.algorithm.initial_carry((1, env.spec.num_agents))
+    return FramePolicy(partial(decide, state), carry, expect)
 
 
 def show(frames: Iterable[Frame], *, title: str, delay: float, step: bool) -> None:

@@ -60,7 +60,11 @@ def evaluation(found: EvaluateResult) -> Document:
     """Show a row per policy, and what was completed on boards that UNDO brought back."""
     blocks: list[Block] = [policies(found.policies, {})]
     if found.search is not None:
-        blocks.append(Paragraph(f"search: looks ahead by {found.search} simulated steps before each action", "faint"))
+        start = {"player": ", from what the player has seen", "everything": ", and sees what is hidden from the player"}
+        text = (
+            f"search: looks ahead by {found.search} simulated steps before each action{start.get(found.sees or '', '')}"
+        )
+        blocks.append(Paragraph(text, "faint"))
     if found.changes:
         unlike = ", unlike the run" if found.run else ""
         text = f"evaluated with {show_all(found.changes)}{unlike}"

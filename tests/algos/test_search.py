@@ -13,6 +13,7 @@ from hmx.algos.types import Algorithm, Decision
 from hmx.config.fields import replace
 from hmx.config.schema import Config
 from hmx.envs.autoreset import Game, batched
+from hmx.envs.belief import as_seen
 from hmx.envs.small.counting import make_counting
 from hmx.errors import HmxError
 
@@ -97,6 +98,34 @@ def test_plans_three_steps_ahead(env):
 def test_search_knows_the_state_but_not_random_outcomes(known, expected):
     """A search that saw the random numbers of the real step would always guess right."""
     assert abs(mean_return(coin(known), 16) - expected) < 0.1
+
+
+def test_search_that_sees_what_the_player_sees_does_not_know_a_hidden_coin():
+    """The coin lies there from the start; what the player imagines is any coin, and stays the same in an episode."""
+    env = coin(known=True)
+
+    def redrawn(state, keys, expected, known):
+        drawn = jax.vmap(jax.random.bernoulli)(keys).astype(jnp.int32)
+        return state._replace(core=jnp.where(known, expected.core, drawn))
+
+    seen = as_seen(env._replace(spec=env.spec._replace(redrawn=redrawn)))
+    assert abs(mean_return(seen, 16) - 0.5) < 0.1
+    assert as_seen(env) is env
+
+
+@pytest.mark.parametrize(("weight", "taken", "value"), [(0.0, 0, 1.0), (1.0, 1, 0.99 * 5.0)])
+def test_search_counts_what_no_observation_shows(weight, taken, value):
+    """Action 0 pays 1 now. Action 1 pays nothing, and leads to a position that the environment says is worth 5."""
+
+    def move(core, action, key):
+        return action, {"reward": (action == 0).astype(jnp.float32)}, jnp.array(False)
+
+    env = game(lambda key: jnp.int32(0), move)
+    env = env._replace(spec=env.spec._replace(unseen_value=lambda state, value: 5.0 * (state.core == 1)))
+    cfg = replace(Config(), {"gumbel.unseen_value": weight, "gumbel.value_scale": 50.0})
+    decision = searched(env, 2, cfg=cfg)(4)
+    assert decision.action.tolist() == [[taken]] * 4
+    assert float(decision.value[0, 0]) == pytest.approx(value)
 
 
 def test_probabilities_are_legal_and_independent_of_the_batch():

@@ -185,6 +185,12 @@ def test_files_of_earlier_schemas_keep_their_rules(text, rules):
     assert "env.loopholes" not in values
 
 
+@pytest.mark.parametrize(("schema", "sees"), [("", "player"), ("schema = 4", "player"), ("schema = 3", "everything")])
+def test_search_of_earlier_schemas_sees_everything(schema, sees):
+    values, _ = codec.parse_toml(f"{schema}\n[gumbel]\nnum_simulations = 4\n", "my.toml")
+    assert values.get("gumbel.sees", FIELDS["gumbel.sees"].default) == sees
+
+
 @pytest.mark.parametrize("schema", ['"1"', "true", "0", "1.5"])
 def test_schema_that_is_not_a_number_is_refused(schema):
     with pytest.raises(HmxError, match="schema must be a whole number"):

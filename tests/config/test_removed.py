@@ -22,7 +22,7 @@ each_value = pytest.mark.parametrize(("key", "value"), GONE)
 def test_file_of_a_run_keeps_a_removed_value_and_a_new_run_is_refused(tmp_path, key, value):
     section, _, name = key.partition(".")
     file = tmp_path / "run.toml"
-    file.write_text(f'schema = 3\n[{section}]\n{name} = "{value}"\n')
+    file.write_text(f'schema = {codec.SCHEMA}\n[{section}]\n{name} = "{value}"\n')
     assert get(load(file=file, environ={}, check=False).config, key) == value
     works = f"{key}={FIELDS[key].default}"
     for layers, origin in (({"file": file}, "run.toml:3"), ({"sets": [f"{key}={value}"]}, "--set")):
@@ -59,5 +59,5 @@ def test_removed_key_of_a_file_is_ignored_with_a_warning_unless_its_value_change
 
 def test_removed_key_of_a_file_that_had_it_in_another_section_is_ignored(tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text('schema = 1\n[env]\nrules = "designed"\n[algo]\nauto_scale = false\n')
+    file.write_text('schema = 1\n[env]\nrules = "designed"\n[gumbel]\nsees = "player"\n[algo]\nauto_scale = false\n')
     assert load(file=file, environ={}).config == load(environ={}).config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hmx.config import presets
+from hmx.config import codec, presets
 from hmx.config.codec import from_dict, to_dict, to_toml
 from hmx.config.coerce import BadValue, check_range, coerce
 from hmx.config.fields import FIELDS
@@ -81,4 +81,4 @@ def test_a_value_satisfies_the_schema_exactly_if_hmx_takes_it(key):
 def test_unknown_keys_and_sections_are_refused():
     assert accepts(SCHEMA, {"env": {"sha256": "0", "my": {"wind": 1.0}}})
     assert not accepts(SCHEMA, {"env": {"idd": "corridor"}}) and not accepts(SCHEMA, {"environment": {}})
-    assert not accepts(SCHEMA, {"schema": 4}) and not accepts(SCHEMA, {"reward": {"my": {}}})
+    assert not accepts(SCHEMA, {"schema": codec.SCHEMA + 1}) and not accepts(SCHEMA, {"reward": {"my": {}}})

@@ -16,8 +16,8 @@ LONG_FUNCTIONS = 0
 LONG_SIGNATURES = 23
 """How many exceed the size; lower a number when there are fewer."""
 
-RECORDS = 451
-SOURCE, SLACK = 64_400, 200
+RECORDS = 452
+SOURCE, SLACK = 64_600, 200
 """Record types, and lines below hmx/ (docs/adr/0021-size.md); lower a number when there are fewer, lines by `SLACK`."""
 
 

@@ -213,6 +213,7 @@ def test_returns_count_the_weights_of_the_evaluation_and_a_search_those_of_the_t
     session: Any = SimpleNamespace(cfg=cfg, env=SimpleNamespace(spec=spec), shared=None, lowered=None)
     played: list[object] = []
     monkeypatch.setattr(jobs, "make_env", lambda env, weights: weights)
+    monkeypatch.setattr(jobs, "searched", lambda env, sees, search: env)
     monkeypatch.setattr(jobs, "_choices", lambda session, search, names: [session.env])
     monkeypatch.setattr(jobs, "_chunks", lambda env, num_envs, choices, *others: played.extend([env, *choices]))
     make_player(session, 4, weights=chosen)
@@ -234,6 +235,7 @@ def test_players_of_shared_programs_differ_by_the_weights_they_count(monkeypatch
     spec, shared = SimpleNamespace(simulator=None), SimpleNamespace(players={})
     session: Any = SimpleNamespace(cfg=Config(), env=SimpleNamespace(spec=spec), shared=shared, lowered=None)
     monkeypatch.setattr(jobs, "make_env", lambda env, weights: weights)
+    monkeypatch.setattr(jobs, "searched", lambda env, sees, search: env)
     monkeypatch.setattr(jobs, "_choices", lambda session, search, names: [])
     monkeypatch.setattr(jobs, "_chunks", lambda env, *others: env)
     for weights in (None, RewardWeights(kills=3.0), RewardWeights()):

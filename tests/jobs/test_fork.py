@@ -13,6 +13,7 @@ from folders import contents
 from new_runs import plan, train
 
 from hmx.cli.new_env import EXAMPLE
+from hmx.config import codec
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs import fork as forks
 from hmx.jobs.fork import fork
@@ -99,7 +100,7 @@ def test_changes_apply_from_the_checkpoint_on_and_are_recorded(parent, determini
 
     assert (first.run / "run.toml").read_text().splitlines()[:2] == [
         "# forked from parent at update 6: env.slip 0.1 -> 0.0, algo.learning_rate 0.0005 -> 0.0001",
-        "schema = 3",
+        f"schema = {codec.SCHEMA}",
     ]
 
     # A fork of a fork lists both.

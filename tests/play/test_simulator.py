@@ -72,6 +72,27 @@ def test_policy_receives_the_state_of_the_environment():
     assert [after.action for after in frames[1:]] == [before.legal[-1] for before in frames[:-1]]
 
 
+def test_search_that_sees_what_the_player_sees_receives_what_it_imagines(chance):
+    """The imagination of a stub counts the steps of the episode; the choice rests on it."""
+
+    def imagine(before, action, state, known, key):
+        assert action.shape == (1, 1) and key.shape == (1,)
+        imagined = jnp.where(known, before.steps + 1, 0)
+        taken.append((bool(known[0]), int(action[0, 0]), int(imagined[0])))
+        return state._replace(steps=imagined)
+
+    def decide(state, carry, obs, mask, reset, key):
+        assert int(state.true.steps[0]) == int(state.imagined.steps[0])
+        return chance.decide(state.true, carry, obs, mask, reset, key)
+
+    taken: list[tuple[bool, int, int]] = []
+    match = game(seed=1, policy=FramePolicy(decide, imagine=imagine))
+    frames = to_the_end(match)
+    assert taken == [(frame.step > 0, frame.action or 0, frame.step) for frame in frames[:-1]]
+    match.new()
+    assert taken[-1] == (False, 0, 0)
+
+
 def test_rewards_of_frames_add_up(chance):
     frames = to_the_end(game(seed=1, policy=chance))
     total = 0.0

@@ -14,7 +14,7 @@ from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.components import PpoComponents, PpoState, make_ppo_components
 from hmx.algos.ppo.reference import reference_penalty
 from hmx.algos.ppo.update import make_ppo_algorithm
-from hmx.algos.search import make_search
+from hmx.algos.search import make_search, searched
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Algorithm, Hypers, Params
 from hmx.config.schema import Config
@@ -31,6 +31,7 @@ def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
     Raises:
         HmxError: the environment does not allow a search.
     """
+    env = searched(env, cfg.gumbel.sees, cfg.gumbel.num_simulations)
     parts = make_ppo_components(cfg, env)
     network = make_ppo_algorithm(parts)
     plan = make_search(network, env, cfg, cfg.gumbel.num_simulations, training=True)

@@ -14,7 +14,7 @@ from jax import lax
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.hidden import redrawn
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed
-from hmx.envs.hackmatrix.rewards import reward_terms
+from hmx.envs.hackmatrix.rewards import VICTORY_BASE, VICTORY_PER_SCORE, reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.envs.hackmatrix.rules.enemies import Occupied
 from hmx.envs.hackmatrix.rules.generate import later_game, populate
@@ -63,11 +63,26 @@ def _describe(state: HackMatrixState) -> dict[str, Any]:
     return {"position": to_dict(jax.tree.map(lambda leaf: np.asarray(leaf)[..., 0], state.game))}
 
 
-def _redrawn(state: HackMatrixState, keys: Key) -> HackMatrixState:
-    """Draw again what the player cannot see; the snapshots of UNDO keep what they hold."""
+def _redrawn(
+    state: HackMatrixState, keys: Key, expected: HackMatrixState | None = None, known: Array | None = None
+) -> HackMatrixState:
+    """Draw again what the player cannot see; without an expectation, UNDO keeps its snapshots as they are."""
     game, (words, _) = state.game, random_words(keys)
-    drawn = redrawn(game, words)._replace(history=game.history, history_count=game.history_count)
-    return state._replace(game=drawn)
+    if expected is not None and known is not None:
+        enemies = jnp.where(known, expected.game.enemies, jnp.uint32(0))
+        return state._replace(game=redrawn(game, words, expected.game._replace(enemies=enemies)))
+    return state._replace(game=redrawn(game, words)._replace(history=game.history, history_count=game.history_count))
+
+
+def _score_at_a_win(weights: RewardWeights, state: HackMatrixState, value: Array) -> Array:
+    """Return the part of a return that the score so far adds, float32 [E]; the observation does not contain the score.
+
+    The value over the worth of a win without score estimates the probability of a win.
+    """
+    win = vars(weights)["victory"]
+    won = jnp.clip(value / max(win * VICTORY_BASE, 1.0), 0.0, 1.0)
+    worth: Array = won * win * VICTORY_PER_SCORE * state.game.score
+    return worth
 
 
 def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
@@ -95,6 +110,7 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         describe=_describe,
         later_reset=partial(reset, later=True),
         redrawn=_redrawn,
+        unseen_value=partial(_score_at_a_win, weights),
     )
     step = partial(_step, rules=rules, weights=weights, observe=observe, spec=spec)
     play = partial(_play, rules=rules, weights=weights, observe=observe, spec=spec)

@@ -1,4 +1,4 @@
-"""What the player of HackMatrix cannot see, drawn again: positions that agree with all that is visible."""
+"""What the player of HackMatrix cannot see, drawn again: positions that agree with all that it has seen."""
 
 from __future__ import annotations
 
@@ -7,55 +7,62 @@ from jax import lax
 
 from hmx.envs.hackmatrix.observation import visible_enemies
 from hmx.envs.hackmatrix.rules import bits, paths, roster
-from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
+from hmx.envs.hackmatrix.rules.bits import SLOTS, Array, Board, u32
 from hmx.envs.hackmatrix.rules.enemies import occupied
+from hmx.envs.hackmatrix.rules.history import imagined
 from hmx.envs.hackmatrix.rules.state import C, E, State, T, blocks, layer, with_layers
 from hmx.envs.hackmatrix.rules.tables import PROGRAMS
 
-TYPE_STREAM, PLACE_STREAM, BLOCK_STREAM, SCHEDULE_STREAM = 32, 33, 34, 35
+TYPE_STREAM, PLACE_STREAM, BLOCK_STREAM = 32, 33, 34
 _PROGRAM_COUNT = len(PROGRAMS)
 
 
-def redrawn(state: State, words: Array) -> State:
+def redrawn(state: State, words: Array, expected: State | None = None) -> State:
     """Return games that look the same to the player, with everything hidden drawn at random.
 
-    Hidden are the cells of unseen cryptogs, the types of transmissions, the contents of question blocks, what lies
-    under blocks, the turn of the next scheduled transmission, and which entities came from the schedule. The number of
-    unseen cryptogs is known: a transmission that matures unseen is one. The snapshots of UNDO are left out.
+    Hidden are the cells of unseen cryptogs, the types of transmissions, the contents of question blocks, and what lies
+    under blocks. An unseen cryptog is where the player expected it, if nothing visible contradicts that, or else on a
+    cell next to it, or else anywhere out of sight. The number of unseen cryptogs is known, since a transmission that
+    matures unseen is one, and so is the schedule of transmissions, since the player can count turns.
 
     Args:
         state: a batch of games [B].
         words: uint32 [2, B], random words of each game.
+        expected: games as the player expected them after its last action, without enemies where it expects nothing. The
+            snapshots of UNDO are then its own, and otherwise left out.
     """
     waiting = state.transmissions[T.ALIVE]
     kinds = jnp.stack([bits.draw(words, TYPE_STREAM, j) & waiting for j in range(2)])
-    nothing = jnp.zeros_like(waiting)
-    transmissions = jnp.concatenate(
-        [state.transmissions[: T.TYPE], kinds, state.transmissions[T.TIMER : T.SCHEDULED], nothing[None],
-         state.transmissions[T.SIPHON :]]
-    )  # fmt: skip
-    soon = bits.below(bits.draw(words, SCHEDULE_STREAM), u32(state.interval)).astype(jnp.int32)
-    state = state._replace(
-        enemies=state.enemies.at[E.SCHEDULED].set(nothing),
-        transmissions=transmissions,
-        next_scheduled=state.turn + 1 + soon,
-        history=state.history[:0],
-        history_count=jnp.zeros_like(state.history_count),
-    )
-    return _blocks(_cryptogs(state, words), words)
+    transmissions = jnp.concatenate([state.transmissions[: T.TYPE], kinds, state.transmissions[T.TIMER :]])
+    drawn = _blocks(_cryptogs(state._replace(transmissions=transmissions), words, expected), words)
+    if expected is None:
+        return drawn._replace(history=state.history[:0], history_count=jnp.zeros_like(state.history_count))
+    return imagined(drawn, state, expected.history)
 
 
-def _cryptogs(state: State, words: Array) -> State:
-    """Move every unseen cryptog to a random free cell in which the player would not see it."""
+def _cryptogs(state: State, words: Array, expected: State | None) -> State:
+    """Move every unseen cryptog to a free cell in which the player would not see it."""
     unseen = state.enemies[E.ALIVE] & ~visible_enemies(state)
     in_sight = paths.row_cells(state.pos) | paths.col_cells(state.pos)
     visible = occupied(state._replace(enemies=state.enemies & ~unseen[None]))
     free = ~(in_sight | blocks(state.cells) | visible.enemies | visible.transmissions)
 
+    def suited(free: Board, slot: Array) -> Board:
+        """Return the cells that agree best with what the player expected; one that hides another item stays."""
+        number = jnp.minimum(31 - lax.clz(slot), SLOTS - 1)
+        here = roster.cell_of(state.enemies[: roster.PLACE], number) & (visible.enemies | visible.transmissions)
+        if expected is not None:
+            there = roster.cell_of(expected.enemies[: roster.PLACE], number)
+            near = (there | bits.ring(there)) & free
+            near = bits.pick(bits.some(there & free), there, near)
+            free = bits.pick(bits.some(near), near, free)
+        return bits.pick(bits.some(here), here, free)
+
     def place(carry: tuple[Array, Array, Board, Array]) -> tuple[Array, Array, Board, Array]:
         left, places, free, number = carry
         slot = bits.lowest(left)
-        index = bits.select_cell(free, bits.below(bits.draw(words, PLACE_STREAM, number), bits.count(free)))
+        cells = suited(free, slot)
+        index = bits.select_cell(cells, bits.below(bits.draw(words, PLACE_STREAM, number), bits.count(cells)))
         moves = jnp.where(bits.some(free), slot, u32(0))
         item = u32(1) << E.ALIVE | bits.row_of(index) << E.ROW | bits.col_of(index) << E.COL
         places = (places & ~moves[None]) | roster.put(item, moves, roster.PLACE)

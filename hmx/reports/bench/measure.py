@@ -16,7 +16,7 @@ import numpy as np
 
 from hmx.algos.collector import StepResult, play_step, start
 from hmx.algos.evaluate import random_actions
-from hmx.algos.search import SearchAct, make_act, simulations_of
+from hmx.algos.search import SearchAct, make_act, searched, simulations_of
 from hmx.algos.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
@@ -233,9 +233,11 @@ class Updates:
     def rollouts(self) -> tuple[Rollouts, ...]:
         """Return the kinds of rollouts to measure, from the cheapest to that of an update without its learning."""
         session, cfg, num_envs = self.session, self.session.cfg, self.num_envs
-        decide = make_act(session.algorithm, session.env, cfg, simulations_of(cfg), greedy=False)  # as rollouts do
-        carry = session.algorithm.initial_carry((num_envs, session.env.spec.num_agents))
-        player = EnvPlayer(session.env, num_envs, cfg.run.seed, decide, self.acting_state, cfg.run.num_seeds, carry)
+        search = simulations_of(cfg)
+        env = searched(session.env, cfg.gumbel.sees, search)
+        decide = make_act(session.algorithm, env, cfg, search, greedy=False)  # as rollouts do
+        carry = session.algorithm.initial_carry((num_envs, env.spec.num_agents))
+        player = EnvPlayer(env, num_envs, cfg.run.seed, decide, self.acting_state, cfg.run.num_seeds, carry)
 
         def play(acting: bool, rollouts: int) -> None:
             player.play(rollouts * cfg.algo.num_steps, self.acting_state, acting)

@@ -20,7 +20,7 @@ from hmx.algos.evaluate import (
     make_recorder,
     record,
 )
-from hmx.algos.search import make_act, simulations_of
+from hmx.algos.search import make_act, searched, simulations_of
 from hmx.envs.pictures import described
 from hmx.envs.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
@@ -97,7 +97,8 @@ def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tupl
 
     Episodes of a simulator are the same the second time if it is deterministic.
     """
-    env, spec, algorithm = session.env, session.env.spec, session.algorithm
+    env = searched(session.env, session.cfg.gumbel.sees, plan.search)
+    spec, algorithm = env.spec, session.algorithm
     policy = EvalPolicy(make_act(algorithm, env, session.cfg, plan.search, plan.greedy), algorithm.initial_carry)
     whole = make_evaluation(env, policy, plan.num_envs, plan.episodes, plan.longest)
     recorder = make_recorder(whole, partial(keep_step, spec))

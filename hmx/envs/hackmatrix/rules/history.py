@@ -88,8 +88,24 @@ def undo(state: State, condition: Array) -> State:
 
 
 def _undone(state: State, history: Array) -> State:
+    newest = _newest(state, history)
+    words = jnp.where(newest, history, u32(0)).sum(axis=0, dtype=jnp.uint32)
+    head = (state.history_head - 1) % history.shape[0]
+    return restored(state, words)._replace(history_head=head, history_count=state.history_count - 1)
+
+
+def _newest(state: State, history: Array) -> Array:
+    """Return which snapshot is the newest, bool [depth, 1, B]."""
     depth = history.shape[0]
-    newest = (state.history_head - 1) % depth
     slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
-    words = jnp.where(slots == newest[None, None], history, u32(0)).sum(axis=0, dtype=jnp.uint32)
-    return restored(state, words)._replace(history_head=newest, history_count=state.history_count - 1)
+    return slots == ((state.history_head - 1) % depth)[None, None]
+
+
+def imagined(state: State, true: State, history: Array) -> State:
+    """Return a state that looks like `true` to the player, with the player's own snapshots.
+
+    The newest one is that of `state` where no turn or program has followed it in the true game.
+    """
+    newest = _newest(true, history)
+    untouched = jnp.where(newest, true.history == snapshot(true)[None], True).all((0, 1))
+    return state._replace(history=jnp.where(newest & untouched[None, None], snapshot(state)[None], history))

@@ -1,0 +1,81 @@
+"""Environments in which a search starts from what the player has seen, not from the true state.
+
+An environment with hidden parts offers `spec.redrawn(state, keys, expected, known)`: states that look the same to the
+player, whose hidden parts are drawn at random, or agree with the states `expected [E]` where `known [E]` holds. Without
+`expected` everything hidden is drawn at random.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hmx.envs.protocol import Env, EnvState, SearchStep
+from hmx.types import Array, Key, Timestep
+
+_EXPECT, _DRAW = 0x5EE, 0x5EF
+
+
+class Believed(NamedTuple):
+    """True states of `E` environments, and states that the player could be in for all that it has seen."""
+
+    true: EnvState
+    imagined: EnvState
+
+
+def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, SearchStep]:
+    """Step as `env.play` does, or else with `env.step`."""
+    if env.play is not None:
+        return env.play(state, action, keys)
+    state, seen = env.step(state, action, keys)
+    return state, SearchStep(seen.final_obs, seen.final_legal, seen.reward, seen.terminated, seen.truncated)
+
+
+def imagine(env: Env, before: EnvState, action: Array, state: EnvState, known: Array, keys: Key) -> EnvState:
+    """Return the state that the player imagines in the true `state`, after an action in the imagined state `before`.
+
+    Where `known [E]` is false the episode has just begun, and `before` and `action` do not matter.
+    """
+    assert env.spec.redrawn is not None
+    expected, _ = play(env, before, action, _fold(keys, _EXPECT))
+    return env.spec.redrawn(state, _fold(keys, _DRAW), expected, known)
+
+
+def as_seen(env: Env) -> Env:
+    """Return the environment with a state imagined beside the true one: `root` of its states is the imagined one.
+
+    After each step the player expects what the imagined state leads to, with random numbers of its own, and imagines a
+    state that agrees with this and with what it sees. The true states are those of `env`, bit for bit. An environment
+    that offers no `redrawn` hides nothing, and is returned as it is.
+    """
+    redrawn, spec = env.spec.redrawn, env.spec
+    if redrawn is None:
+        return env
+
+    def started(first: tuple[EnvState, Timestep], keys: Key) -> tuple[Believed, Timestep]:
+        state, seen = first
+        return Believed(state, redrawn(state, _fold(keys, _DRAW), state, jnp.zeros(keys.shape, bool))), seen
+
+    def step(state: Believed, action: Array, keys: Key) -> tuple[Believed, Timestep]:
+        after, seen = env.step(state.true, action, keys)
+        known = ~(seen.terminated | seen.truncated)
+        return Believed(after, imagine(env, state.imagined, action, after, known, keys)), seen
+
+    later, describe = spec.later_reset, spec.describe
+    spec = spec._replace(
+        later_reset=None if later is None else lambda keys: started(later(keys), keys),
+        describe=None if describe is None else lambda state: describe(state.true),
+    )
+    return env._replace(
+        spec=spec,
+        reset=lambda keys: started(env.reset(keys), keys),
+        step=step,
+        play=lambda state, action, keys: play(env, state, action, keys),
+        root=lambda state: state.imagined,
+    )
+
+
+def _fold(keys: Key, number: int) -> Key:
+    return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)
