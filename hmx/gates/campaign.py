@@ -89,8 +89,9 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     else:
         made, seed = _first(loaded, request, objective.metric), loaded.config.run.seed
     settings = GateSettings(
-        objective=objective, max_seeds=request.max_seeds, error=request.error, attempts=request.attempts
-    )
+        objective=objective, max_seeds=request.max_seeds, error=request.error, attempts=request.attempts,
+        seeds=loaded.config.run.num_seeds if loaded else 1,
+    )  # fmt: skip
     _check_power(settings)
     programs.write_attempt(Attempt(
         number=0, program=made.program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
@@ -161,7 +162,7 @@ def try_change(
         if attempt.verdict is None:
             if change.abandon:
                 pairs = recorded_pairs(gate, attempt, gate.settings.max_seeds)
-                verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {counted(len(pairs), 'pair')}")
+                verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {counted(len(pairs), 'pair')}", True)
             else:
                 trainer = PairTrainer(gate, tell, show, command_line)
                 try:

@@ -57,6 +57,7 @@ class GateSettings:
     attempts: int = opt(
         10, "attempts in which half of the error budget is used; more of them are possible", ge=1, le=1_000_000
     )
+    seeds: int = opt(1, "seeds of a run, side by side", ge=1, le=1000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +90,7 @@ class GateVerdict:
     outcome: Outcome
     reason: str
     pairs: tuple[SeedPair, ...] = ()
+    lost: bool = False  # whether a further run of pairs had begun; without a number of each, they count as lost
     e_value: float = 1.0  # against "the change does not help"
     e_worse: float = 1.0  # against "the change does no harm"
 
@@ -154,7 +156,7 @@ class Ledger:
 
     @functools.cached_property
     def _budget(self) -> tuple[list[float], float]:
-        staked = (one.verdict for one in self.attempts if one.verdict and one.verdict.pairs)
+        staked = (one.verdict for one in self.attempts if one.verdict and (one.verdict.pairs or one.verdict.lost))
         outcomes = [None if verdict.outcome == "keep" else verdict.e_value for verdict in staked]
         return stakes(self.settings.error, self.settings.attempts, outcomes)
 
@@ -164,9 +166,15 @@ class Ledger:
 
     @property
     def next_seed(self) -> int:
-        """The first seed after those that any decision has seen."""
-        pairs = (pair for one in self.attempts if one.verdict for pair in one.verdict.pairs)
-        return max((pair.seed + 1 for pair in pairs), default=self.attempts[0].first_seed)
+        """The first seed after those of all runs that any decision has seen."""
+        staked = (one for one in self.attempts[1:] if one.verdict and (one.verdict.pairs or one.verdict.lost))
+        return max((self.seeds_of(one).stop for one in staked), default=self.attempts[0].first_seed)
+
+    def seeds_of(self, attempt: Attempt) -> range:
+        """Return the seeds that both sides of an attempt may have trained: those of whole runs."""
+        verdict, most, together = attempt.verdict, self.settings.max_seeds, self.settings.seeds
+        used = max(len(verdict.pairs) + verdict.lost * together, 1) if verdict else most
+        return range(attempt.first_seed, attempt.first_seed + -(-used // together) * together)
 
 
 def find_gate(text: str | Path) -> Ledger:

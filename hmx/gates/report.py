@@ -52,6 +52,7 @@ class AttemptFacts(ShortRepr):
     adopted: bool
     pairs: int = num("pairs of runs that it used", column="pairs")
     won: int = num("pairs in which the candidate was better", column="won")
+    lost: int = num("pairs that had begun, and count as lost without a number")
     difference: Estimate | None = num(
         "median by which the candidate is better, with an interval that holds at 95 % for any distribution if the "
         "number of pairs was fixed; that of a kept change is too large on average", column="difference", rank=2,
@@ -97,6 +98,7 @@ def attempt_facts(gate: Ledger, attempt: Attempt) -> AttemptFacts:
         attempt=attempt.number, change=attempt.program.text, verdict=verdict.outcome if verdict else "",
         reason=verdict.reason if verdict else "it is not decided yet", baseline=attempt.baseline,
         adopted=bool(attempt.adopted), pairs=len(gains), won=sum(gain > 0 for gain in gains),
+        lost=gate.settings.seeds if verdict and verdict.lost else 0,
         difference=Estimate(median(gains), *ends) if gains else None,
         e_value=verdict.e_value if verdict else 1.0, needed=round(1 / attempt.level, 9) if attempt.level else None,
         level=attempt.level,
@@ -170,9 +172,11 @@ def verdict(found: AttemptFacts, *steps: Advice) -> Document:
     """Build the verdict of an attempt as a document, with what to do next."""
     meaning = next((text for name, text in MEANING.items() if name == found.verdict), "")
     rows = [("change", found.change), *([("meaning", meaning)] if meaning != found.reason else [])]
-    if found.pairs:
+    if found.lost:
+        rows += [("lost", f"{counted(found.lost, 'pair')} that had begun and gave no number")]
+    if found.pairs or found.lost:
         needed = f"; {number(found.needed, 3)} keeps the change" if found.needed else ""
-        rows += [("median difference", signed_estimate(found.difference))]
+        rows += [("median difference", signed_estimate(found.difference))] if found.pairs else []
         rows += [("e-value", f"{number(found.e_value, 3)}{needed}")]
     blocks = (
         Paragraph(f"{found.verdict}: {found.reason}.", "strong"),

@@ -34,11 +34,18 @@ def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair], looked_at:
     return None
 
 
-def verdict_of(gate: Ledger, pairs: Sequence[SeedPair], outcome: Outcome, reason: str) -> GateVerdict:
-    """Return a verdict with the evidence of its pairs."""
-    seen = differences(gate, pairs)
-    worse = e_value([-one for one in seen])
-    return GateVerdict(outcome=outcome, reason=reason, pairs=tuple(pairs), e_value=e_value(seen), e_worse=worse)
+def verdict_of(
+    gate: Ledger, pairs: Sequence[SeedPair], outcome: Outcome, reason: str, lost: bool = False
+) -> GateVerdict:
+    """Return a verdict with the evidence of its pairs, and of a run that was `lost`: a loss larger than all others.
+
+    Otherwise an attempt could end whenever its next pair looks bad, and only pairs that look good would count.
+    """
+    seen, more = differences(gate, pairs), lost * gate.settings.seeds
+    return GateVerdict(
+        outcome=outcome, reason=reason, pairs=tuple(pairs), lost=lost, e_value=e_value(seen, -more),
+        e_worse=e_value([-one for one in seen], more),
+    )  # fmt: skip
 
 
 def differences(gate: Ledger, pairs: Sequence[SeedPair]) -> list[float]:

@@ -109,7 +109,8 @@ class PairTrainer:
                     if problem.exit_code == ExitCode.ARTEFACT and not newer:
                         raise
                     if side is attempt:
-                        return verdict_of(gate, pairs, "failed", problem.message)
+                        lost = bool(pairs) or has_measured(gate, attempt, seed)
+                        return verdict_of(gate, pairs, "failed", problem.message, lost)
                     message = f"cannot judge attempt {attempt.number}: the baseline fails: {problem.message}"
                     raise HmxError(message, problem.hint, ExitCode.CHECK_FAILED) from None
                 if not pairs and before == after and same_states(baseline.run(seed), attempt.run(seed)):
@@ -255,6 +256,18 @@ def values(gate: Ledger, attempt: Attempt, seed: int) -> tuple[float, ...]:
     return known
 
 
+def has_measured(gate: Ledger, attempt: Attempt, seed: int) -> bool:
+    """Return whether the run of a seed has measured anything, so that a bad result may be why it failed."""
+    paths = attempt.run(seed)
+    if not attempt.program.command:
+        return paths.metrics.exists() and paths.metrics.stat().st_size > 0
+    try:
+        _number(paths.folder / RESULT, gate.settings.objective.metric)
+    except HmxError:
+        return False
+    return True
+
+
 def recorded_pairs(gate: Ledger, attempt: Attempt, most: int) -> list[SeedPair]:
     """Return the pairs whose runs are complete, from the first seed on without a gap, at most `most`."""
     pairs: list[SeedPair] = []
@@ -285,6 +298,14 @@ def read_result(path: Path, metric: str) -> float:
     Raises:
         HmxError: there is no file, no such metric, or it is not finite (exit code 4).
     """
+    value = _number(path, metric)
+    if not math.isfinite(value):
+        raise HmxError(f"it diverged: {metric} is {value}", "see its output", ExitCode.CHECK_FAILED)
+    return value
+
+
+def _number(path: Path, metric: str) -> float:
+    """Return the metric as `read_result` does, also one that is not finite."""
     try:
         text = read_plain(path).decode()
     except (OSError, ValueError) as problem:
@@ -302,12 +323,9 @@ def read_result(path: Path, metric: str) -> float:
             column = [row[metric] for row in rows]
             numbers = column[-max(len(column) // 10, 1) :]
     try:
-        value = sum(map(float, numbers)) / len(numbers)
+        return sum(map(float, numbers)) / len(numbers)
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
         near = nearest(metric, names)
         hint = f"did you mean {near}?" if near else "--metric NAME of a field that it writes"
         message = f"its result has no number {metric}; it has {', '.join(map(quoted, names[:8])) or 'nothing'}"
         raise HmxError(message, hint, ExitCode.CHECK_FAILED) from None
-    if not math.isfinite(value):
-        raise HmxError(f"it diverged: {metric} is {value}", "see its output", ExitCode.CHECK_FAILED)
-    return value

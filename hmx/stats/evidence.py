@@ -16,7 +16,7 @@ _BETS = (2.0, 6.0)  # each has an equal part of the stake; for effects of about 
 _NORMAL = NormalDist()
 
 
-def e_value(differences: Sequence[float], more_wins: int = 0) -> float:
+def e_value(differences: Sequence[float], more: int = 0) -> float:
     """Return the e-value against "for every size d, a gain of d is at most as probable as a loss of d".
 
     Each difference bets on its own sign. How much depends on the rank of its size among the sizes so far, so the bet
@@ -25,7 +25,8 @@ def e_value(differences: Sequence[float], more_wins: int = 0) -> float:
 
     Args:
         differences: of pairs, in the order in which they were observed.
-        more_wins: further pairs to assume, each won by more than every pair before it: nothing raises the value more.
+        more: number of further pairs to assume, each larger than every pair before it. They are gains, and nothing
+            raises the value more; if it is negative, they are losses, and nothing lowers it more.
     """
     sizes, signed = list[float](), list[float]()
     for difference in filter(None, differences):
@@ -34,8 +35,8 @@ def e_value(differences: Sequence[float], more_wins: int = 0) -> float:
         sizes.insert(low, size)
         below = (low + bisect.bisect_right(sizes, size) - 1) / 2  # an equal size before it counts half
         signed.append(math.copysign(_half_normal((below + 0.5) / len(sizes)), difference))
-    counts = range(len(signed), len(signed) + more_wins)
-    signed += [_half_normal((count + 0.5) / (count + 1)) for count in counts]
+    counts = range(len(signed), len(signed) + abs(more))
+    signed += [math.copysign(_half_normal((count + 0.5) / (count + 1)), more) for count in counts]
     gains = [sum(_log_gain(bet * score) for score in signed) for bet in _BETS]
     return sum(math.exp(gain) for gain in gains) / len(gains)
 
@@ -56,6 +57,9 @@ def stakes(budget: float, half: int, outcomes: Sequence[float | None]) -> tuple[
     `budget`. A test may stake any part of what is left. Here that is 1 / (half + count) for the `count`-th test that
     does not reject. Without returns the levels are budget half / ((half + count - 1) (half + count)), which sum up to
     the budget, and half of it is staked in the first `half` tests.
+
+    Proof: while a test runs whose null hypothesis holds, left - stake + stake * e has no higher expectation later. It
+    is at least 1 where the test rejects, and at least what is left after the test where it does not.
 
     A test that rejects gets its stake back, as in the online fallback procedure (Tian and Ramdas 2021, "Online control
     of the familywise error rate"): if its null hypothesis holds, nothing after it matters. A test that ends with the

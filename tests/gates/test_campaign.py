@@ -12,7 +12,17 @@ import pytest
 
 from hmx.errors import HmxError
 from hmx.gates.campaign import Change, new_gate, try_change
-from hmx.gates.records import Attempt, Ledger, adopt, find_gate, read_gate
+from hmx.gates.records import (
+    Attempt,
+    GateProgram,
+    GateSettings,
+    GateVerdict,
+    Ledger,
+    SeedPair,
+    adopt,
+    find_gate,
+    read_gate,
+)
 from hmx.gates.report import gate_status
 from hmx.gates.request import GateRequest
 from hmx.gates.verify import verify_gate
@@ -20,7 +30,7 @@ from hmx.gates.worker import PairTrainer, read_result
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
 from hmx.stats.evidence import e_value
-from hmx.study.records import write_once
+from hmx.study.records import Objective, write_once
 
 Try = Callable[[Ledger, str], tuple[Ledger, Attempt]]
 
@@ -76,30 +86,44 @@ def test_a_changed_file_is_another_proposal(gate: Ledger, attempt: Try, tmp_path
     assert read_gate(gate.folder).attempts[2].program.digest != first.program.digest
 
 
-@pytest.mark.parametrize("gain, why", [
-    ("nan", "it diverged: score is nan"), ("x", "exit code 1: ValueError: could not convert string to float: 'x'"),
-])  # fmt: skip
-def test_a_candidate_that_fails_costs_nothing(gate: Ledger, attempt: Try, gain: str, why: str) -> None:
-    gate, failed = attempt(gate, gain)
+def test_a_candidate_that_crashes_costs_nothing(gate: Ledger, attempt: Try) -> None:
+    gate, failed = attempt(gate, "x")
     assert failed.verdict is not None
-    assert (failed.verdict.outcome, failed.verdict.reason) == ("failed", why)
+    assert failed.verdict.reason == "exit code 1: ValueError: could not convert string to float: 'x'"
+    assert (failed.verdict.outcome, failed.verdict.lost) == ("failed", False)
     assert (gate.left, gate.levels) == (0.4, [0.2])
     _, next_one = attempt(gate, "9")
     assert next_one.first_seed == 0  # its baseline runs serve the next attempt
+
+
+def test_a_candidate_that_diverges_loses_its_first_pair(gate: Ledger, attempt: Try) -> None:
+    """Where it diverges it would have been bad: if that were free, pairs that look good would count alone."""
+    gate, failed = attempt(gate, "nan")
+    assert failed.verdict is not None
+    assert (failed.verdict.outcome, failed.verdict.reason) == ("failed", "it diverged: score is nan")
+    assert (failed.verdict.lost, failed.verdict.e_value) == (True, e_value([-1.0]))
+    assert gate.left == pytest.approx(0.4 - 0.2 * (1 - e_value([-1.0])))
+    gate, next_one = attempt(gate, "9")
+    assert next_one.first_seed == 1  # a verdict has seen seed 0
+    assert verify_gate(gate).differences == ()
 
 
 def test_a_candidate_that_fails_later_keeps_its_evidence_and_uses_a_part_of_its_stake(
     gate: Ledger, attempt: Try, tmp_path: Path
 ) -> None:
     program = gate.attempts[0].program
-    (tmp_path / "later.py").write_text((tmp_path / "train.py").read_text() + "if seed == 2: sys.exit('no more')\n")
+    stops = "import sys\nif sys.argv[1] == '2': sys.exit('no more')\n"
+    (tmp_path / "later.py").write_text(stops + (tmp_path / "train.py").read_text())
     command = (*program.command[:2], "later.py", *program.command[3:-1], "-0.1")
     gate, failed = try_change(gate, Change(command=command))
     assert failed.verdict is not None and failed.verdict.outcome == "failed"
     gains = [pair.candidate - pair.baseline for pair in failed.verdict.pairs]
     assert len(gains) == 2
-    assert failed.verdict.e_value == e_value(gains) != 1
-    assert gate.left == pytest.approx(0.4 - 0.2 * (1 - min(e_value(gains), 1)))
+    evidence = e_value(gains, -1)  # the third pair counts as lost
+    assert (failed.verdict.lost, failed.verdict.e_value) == (True, evidence)
+    assert evidence < e_value(gains)
+    assert gate.left == pytest.approx(0.4 - 0.2 * (1 - min(evidence, 1)))
+    assert gate.next_seed == 3
     assert verify_gate(gate).differences == ()
 
 
@@ -152,6 +176,9 @@ def test_an_open_attempt_continues_or_is_abandoned(gate: Ledger, attempt: Try, m
     _, ended = try_change(read_gate(copied), Change(abandon=True))
     assert ended.verdict is not None
     assert (ended.verdict.outcome, len(ended.verdict.pairs)) == ("undecided", 2)
+    gains = [pair.candidate - pair.baseline for pair in ended.verdict.pairs]
+    assert ended.verdict.e_value == e_value(gains, -1)  # the pair that had begun is lost
+    assert read_gate(copied).next_seed == 3
     assert verify_gate(read_gate(copied)).differences == ()
     gate, done = try_change(gate, Change())
     assert done.verdict is not None and len(done.verdict.pairs) > 2
@@ -181,6 +208,52 @@ def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Ledger
         adopt(gate, 3)
     with pytest.raises(HmxError, match="was adopted before"):
         adopt(gate, 2)
+
+
+@pytest.mark.parametrize("used, lost, first", [(0, 0, 7), (1, 0, 11), (4, 0, 11), (5, 0, 15), (0, 1, 11), (4, 1, 15)])
+def test_no_seed_of_a_run_is_used_again(used: int, lost: int, first: int) -> None:
+    """Runs of 4 seeds from seed 7 on: all 4 are known when a verdict needs only the first of them."""
+    settings = GateSettings(objective=Objective(metric="score"), seeds=4, max_seeds=16)
+    program = GateProgram(text="", digest="")
+    pairs = tuple(SeedPair(seed=7 + count, baseline=0, candidate=1) for count in range(used))
+    verdict = GateVerdict(outcome="undecided", reason="", pairs=pairs, lost=bool(lost))
+    ended = Attempt(number=1, program=program, baseline=0, first_seed=7, level=0.01, verdict=verdict)
+    first_one = dataclasses.replace(ended, number=0, level=0.0, verdict=None)
+    assert Ledger(folder=Path(), settings=settings, attempts=(first_one, ended)).next_seed == first
+
+
+@pytest.mark.parametrize("forge, says", [
+    ({"lost": False}, "it must count the pair after its last one as lost"),
+    ({"outcome": "undecided", "pairs": (), "lost": False}, "it must count the pair after its last one as lost"),
+    ({"outcome": "same", "pairs": (), "lost": False}, "it has runs, but its verdict is same"),
+])  # fmt: skip
+def test_verify_finds_a_pair_that_was_left_out(gate: Ledger, attempt: Try, forge: dict[str, object], says: str) -> None:
+    gate, failed = attempt(gate, "nan")
+    assert failed.verdict is not None
+    forged = dataclasses.replace(failed.verdict, **{"e_value": 1.0, "e_worse": 1.0, **forge})  # type: ignore[arg-type]
+    os.unlink(failed.folder / "verdict.json")
+    write_once(failed.folder / "verdict.json", forged)
+    assert ("attempt 1", says) in verify_gate(read_gate(gate.folder)).differences
+
+
+def test_verify_finds_a_loss_that_is_called_a_failure(gate: Ledger, attempt: Try) -> None:
+    gate, lost = attempt(gate, "-9")
+    os.unlink(lost.folder / "verdict.json")
+    write_once(lost.folder / "verdict.json", GateVerdict(outcome="failed", reason="exit code 1"))
+    assert ("attempt 1", "its run of seed 0 has not failed") in verify_gate(read_gate(gate.folder)).differences
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_verify_finds_the_runs_of_a_deleted_attempt(gate: Ledger, attempt: Try, more: bool) -> None:
+    """Runs of the baseline remain, of seeds that no other attempt has used."""
+    gate, deleted = attempt(gate, "-9")
+    assert deleted.verdict is not None
+    shutil.rmtree(deleted.folder)
+    if more:
+        attempt(read_gate(gate.folder), "nan")
+    ((where, what),) = verify_gate(read_gate(gate.folder)).differences
+    assert where == "attempt 0"
+    assert what == f"no attempt has used its run {int(more):04d}: was an attempt deleted?"
 
 
 @pytest.mark.parametrize("change", ["value", "level", "verdict"])

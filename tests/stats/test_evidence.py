@@ -53,6 +53,16 @@ def test_no_pairs_raise_it_more_than_those_that_futility_assumes() -> None:
     assert max(e_value([*before, *(draw.gauss(0, 3) for _ in range(4))]) for _ in range(300)) <= most
 
 
+def test_a_lost_pair_is_worth_no_more_than_any_loss() -> None:
+    """So nothing is gained by a run that fails, or is ended, where its result would be bad."""
+    draw = random.Random(0)
+    for count in range(20):
+        before = [draw.gauss(0, 1) for _ in range(count)]
+        for lost in (1, 3):
+            losses = [-abs(draw.gauss(0, 9)) for _ in range(lost)]
+            assert e_value(before, -lost) <= e_value([*before, *losses])
+
+
 def test_large_samples_do_not_overflow() -> None:
     assert e_value([1.0] * 400) > 1e80
     assert e_value([-1.0] * 400) >= 0
