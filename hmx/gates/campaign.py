@@ -18,6 +18,7 @@ from hmx.errors import ExitCode, HmxError, counted
 from hmx.gates import programs
 from hmx.gates.programs import Made, load_changed, lowered_digest
 from hmx.gates.records import (
+    ATTEMPT,
     CONFIG,
     DEFAULT_METRIC,
     MEANING,
@@ -36,6 +37,7 @@ from hmx.gates.records import (
 from hmx.gates.request import GateRequest
 from hmx.gates.verdicts import verdict_of
 from hmx.gates.worker import PairTrainer, Show, Tell, recorded_pairs
+from hmx.records.atomic import writing
 from hmx.registry.check import error_of, known_problems
 from hmx.registry.load import Loaded, bind
 from hmx.reports.compare.request import EVALUATION
@@ -93,12 +95,18 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         seeds=loaded.config.run.num_seeds if loaded else 1,
     )  # fmt: skip
     _check_power(settings)
-    programs.write_attempt(Attempt(
+    first = Attempt(
         number=0, program=made.program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
         folder=attempt_folder(folder, 0),
-    ), made)  # fmt: skip
-    if not write_once(folder / SETTINGS, settings):  # last: without it the folder is not a gate
-        raise exists
+    )  # fmt: skip
+    with writing("the gate", folder, ExitCode.ARTEFACT):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        if PLACES.is_one(folder):
+            raise exists
+        (first.folder / ATTEMPT).unlink(missing_ok=True)  # of a command that was killed
+        programs.write_attempt(first, made)
+        write_once(folder / SETTINGS, settings)  # last: without it the folder is not a gate
     return read_gate(folder)
 
 
@@ -154,7 +162,8 @@ def try_change(
             a file of the gate is damaged or cannot be written (3).
         StopNow: a signal stopped it; the same command continues.
     """
-    with alone(gate) as gate:
+    with alone(gate.folder) as lock:
+        gate = read_gate(gate.folder)
         for made in filter(None, (gate.baseline, gate.open)):
             hint = "install the same versions, or make another gate with hmx gate new"
             check_versions(f"attempt {made.number} of {gate.folder}", made.versions, programs.versions(), hint)
@@ -164,7 +173,7 @@ def try_change(
                 pairs = recorded_pairs(gate, attempt, gate.settings.max_seeds)
                 verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {counted(len(pairs), 'pair')}", True)
             else:
-                trainer = PairTrainer(gate, tell, show, command_line)
+                trainer = PairTrainer(gate, lock, tell, show, command_line)
                 try:
                     verdict = _without_training(gate, attempt) or trainer.verdict(attempt)
                 except StopNow as stop:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from hmx.config import codec
 from hmx.config.coerce import show
-from hmx.config.files import read_plain, sha256_of, words
+from hmx.config.files import make_folder, read_plain, sha256_of, words
 from hmx.config.references import is_reference, parse
 from hmx.errors import ExitCode, HmxError
 from hmx.gates.records import ATTEMPT, CODE, CONFIG, SOURCE, Attempt, GateProgram
@@ -196,6 +196,7 @@ def write_attempt(attempt: Attempt, made: Made) -> None:
             shutil.rmtree(folder / name, ignore_errors=True)
             for relative, data in contents.items():
                 path = folder / name / relative
+                make_folder(folder / name, parents=True)  # not through a link
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
         if made.config:

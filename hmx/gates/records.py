@@ -240,11 +240,11 @@ def _unfit(gate: Ledger) -> Iterator[tuple[Path, str]]:
 
 
 @contextlib.contextmanager
-def alone(gate: Ledger) -> Iterator[Ledger]:
-    """Keep other processes from changing a gate inside the block; yields the gate as it is then."""
+def alone(folder: Path) -> Iterator[RunLock]:
+    """Keep other processes from changing a gate inside the block; yields its lock."""
     try:
-        with RunLock(RunPaths(gate.folder.parent, gate.folder.name)):
-            yield read_gate(gate.folder)
+        with RunLock(RunPaths(folder.parent, folder.name)) as lock:
+            yield lock
     except RunInUse as problem:
         hint = "wait until it ends: its verdict decides which baseline and which level the next attempt has"
         raise HmxError(f"another process tries a change: {problem.message}", hint) from None
@@ -262,7 +262,8 @@ def adopt(gate: Ledger, number: int) -> Ledger:
         HmxError: there is no such attempt, its verdict is not keep, it was compared with an earlier baseline, or
             another process tries a change (exit code 2).
     """
-    with alone(gate) as gate:
+    with alone(gate.folder):
+        gate = read_gate(gate.folder)
         attempt = next((one for one in gate.attempts[1:] if one.number == number), None)
         if attempt is None:
             raise HmxError(f"there is no attempt {number}", f"hmx gate status {gate.argument} lists them")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config.fields import replace
-from hmx.config.files import read_plain, words
+from hmx.config.files import make_folder, read_plain, words
 from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest, one_line
@@ -41,6 +41,7 @@ from hmx.runs.programs import Programs
 from hmx.runs.session import open_task
 from hmx.runs.signals import SignalGuard, StopNow
 from hmx.runs.sinks import Sink
+from hmx.simulators.process import Guard
 from hmx.stats.evidence import e_value
 from hmx.study.measure import measure
 from hmx.study.records import read_record, write_once
@@ -66,17 +67,19 @@ Show = Callable[[str, bool], AbstractContextManager[Sequence[Sink]]]
 
 
 class PairTrainer:
-    """Decides an attempt; the caller holds the lock of the gate.
+    """Decides an attempt.
 
     Args:
         gate: with the attempt, which has no verdict yet.
+        lock: of the gate; processes that train inherit it.
         tell: receives a line about each pair.
         show: shows each run while it lasts.
         command_line: kept in the meta.json of each run.
     """
 
-    def __init__(self, gate: Ledger, tell: Tell, show: Show, command_line: Sequence[str]) -> None:
+    def __init__(self, gate: Ledger, lock: RunLock, tell: Tell, show: Show, command_line: Sequence[str]) -> None:
         self._gate = gate
+        self._lock = lock
         self._tell = tell
         self._show = show
         self._command_line = command_line
@@ -123,11 +126,15 @@ class PairTrainer:
     def _values(self, attempt: Attempt, seed: int) -> tuple[float, ...]:
         """Return the metric of each seed of the run that begins with a seed; train it if it is not complete."""
         check_files(attempt)
+        paths = attempt.run(seed)
+        with writing("the run", paths.folder, ExitCode.ARTEFACT):
+            for folder in (paths.root, paths.folder):
+                make_folder(folder, parents=True)  # not through a link
         program, side = attempt.program, f"attempt {attempt.number}" if attempt.number else "the first baseline"
         with self._show(f"seed {seed} of {side}", bool(program.command or program.source)) as sinks:
             if program.command:
                 self._run_command(attempt, seed)
-            elif not is_trained(attempt.run(seed), last := derive(config_of(attempt, seed)).num_updates, last):
+            elif not is_trained(paths, last := derive(config_of(attempt, seed)).num_updates, last):
                 if program.source:
                     self._run_source(attempt, seed, last)
                 else:
@@ -137,8 +144,6 @@ class PairTrainer:
     def _train(self, attempt: Attempt, seed: int, last: int, sinks: Sequence[Sink]) -> None:
         """Train in this process."""
         paths, cfg = attempt.run(seed), config_of(attempt, seed)
-        with writing("the run", paths.folder, ExitCode.ARTEFACT):
-            paths.folder.mkdir(parents=True, exist_ok=True)
         with RunLock(paths) as lock:
             ended = train_to(
                 lock, paths, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self._programs)), until=last,
@@ -157,7 +162,7 @@ class PairTrainer:
             for key, value in fixed.items():
                 command += ["--set", f"{key}={value}"]
         where = {**os.environ, "PYTHONPATH": str((attempt.folder / SOURCE).resolve())}
-        _run(command, where, Path(), attempt.folder / f"{RUNS}-{paths.name}.txt")
+        self._run(command, where, Path(), attempt.folder / f"{RUNS}-{paths.name}.txt")
         if not is_trained(paths, last, last):
             message = f"it has not trained {paths.folder} to update {last:,} as this hmx reads it"
             raise HmxError(message, "try a checkout of this version of hmx", ExitCode.CHECK_FAILED)
@@ -168,15 +173,52 @@ class PairTrainer:
         if (folder / SCORE).exists():
             return
         with writing("the run", folder, ExitCode.ARTEFACT):
-            shutil.rmtree(folder, ignore_errors=True)  # of a command that was killed
-            folder.mkdir(parents=True)
+            shutil.rmtree(folder)  # of a command that was killed
+            folder.mkdir()
         file = folder / RESULT
         filled = {"{seed}": str(seed), "{file}": str(file.resolve())}
         command = list(attempt.program.command)
         for mark, text in filled.items():
             command = [word.replace(mark, text) for word in command]
-        _run(command, os.environ, Path(attempt.program.place), folder / _LOG)
+        self._run(command, os.environ, Path(attempt.program.place), folder / _LOG)
         write_once(folder / SCORE, Score(read_result(file, self._gate.settings.objective.metric)))
+
+    def _run(self, command: Sequence[str], environ: Mapping[str, str], place: Path, log: Path) -> None:
+        """Run a command with its output in a file; the signals that this process gets are passed on to it.
+
+        If this process is killed, the command is killed too, with all that it has started.
+
+        Raises:
+            StopNow: a signal stopped it.
+            HmxError: it cannot run or fails (exit code 4), or hmx cannot write (3).
+        """
+        with writing("the output of a command", log, ExitCode.ARTEFACT), log.open("wb") as output:
+            guard = Guard()
+            try:
+                process = subprocess.Popen(
+                    command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a terminal would send it each signal too
+                    pass_fds=[self._lock.handle],
+                )  # fmt: skip
+                guard.watch(process)
+                with SignalGuard(lambda signum: _send(process, signum)) as signals:
+                    try:
+                        code = process.wait()
+                    except BaseException:  # a second signal
+                        _send(process, signal.SIGKILL)
+                        raise
+            except OSError as problem:
+                message = f"cannot run {command[0]}: {words(problem)}"
+                raise HmxError(message, "give the path of a program", ExitCode.CHECK_FAILED) from None
+            finally:
+                guard.close()
+        if signals.requested is not None or code in _STOPPED:
+            raise StopNow(signals.requested or signal.SIGINT)
+        if code:
+            said, full = _said(log), os.strerror(errno.ENOSPC)  # a full disk is not a fault of the program
+            message = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}: {said}"
+            hint = f"its output is in {log}" + "; free some space, then continue" * (full in said)
+            raise HmxError(message, hint, ExitCode.ARTEFACT if full in said else ExitCode.CHECK_FAILED)
 
 
 def _line(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair]) -> str:
@@ -184,37 +226,6 @@ def _line(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair]) -> str:
     last, most = pairs[-1], gate.settings.max_seeds
     values = f"{len(pairs)} of {most}, seed {last.seed}: baseline {last.baseline:.4g}, candidate {last.candidate:.4g}"
     return f"{values}; e-value {e_value(differences(gate, pairs)):.3g} of {1 / attempt.level:.3g}"
-
-
-def _run(command: Sequence[str], environ: Mapping[str, str], place: Path, log: Path) -> None:
-    """Run a command with its output in a file; the signals that this process gets are passed on to it.
-
-    Raises:
-        StopNow: a signal stopped it.
-        HmxError: it cannot run or fails (exit code 4), or hmx cannot write (3).
-    """
-    with writing("the output of a command", log, ExitCode.ARTEFACT), log.open("wb") as output:
-        try:
-            process = subprocess.Popen(
-                command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True,  # a terminal would send it each signal too
-            )  # fmt: skip
-        except OSError as problem:
-            message = f"cannot run {command[0]}: {words(problem)}"
-            raise HmxError(message, "give the path of a program", ExitCode.CHECK_FAILED) from None
-        with SignalGuard(lambda signum: _send(process, signum)) as guard:
-            try:
-                code = process.wait()
-            except BaseException:  # a second signal
-                _send(process, signal.SIGKILL)
-                raise
-    if guard.requested is not None or code in _STOPPED:
-        raise StopNow(guard.requested or signal.SIGINT)
-    if code:
-        said, full = _said(log), os.strerror(errno.ENOSPC)  # a full disk is not a fault of the program
-        message = f"{f'signal {-code}' if code < 0 else f'exit code {code}'}: {said}"
-        hint = f"its output is in {log}" + "; free some space, then continue" * (full in said)
-        raise HmxError(message, hint, ExitCode.ARTEFACT if full in said else ExitCode.CHECK_FAILED)
 
 
 def _send(process: subprocess.Popen[bytes], signum: int) -> None:

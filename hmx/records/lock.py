@@ -96,6 +96,11 @@ class RunLock:
             fcntl.flock(self._handle, fcntl.LOCK_UN)
         os.close(self._handle)
 
+    @property
+    def handle(self) -> int:
+        """The descriptor of its file: a process that inherits it holds the lock too, also after this one is killed."""
+        return self._handle
+
     def moved(self, paths: RunPaths) -> None:
         """Note that the folder of the run was renamed, with the lock in it."""
         self._paths = paths

@@ -101,7 +101,7 @@ class WorkerPool:
             path = module_path(bool(self.recipe.reference))
             for i in range(self.plan.num_workers):
                 self._processes.append(WorkerProcess(i, memory, environ, path))
-                self._guard.watch(self._processes[-1])
+                self._guard.watch(self._processes[-1].process)
         except OSError as error:
             message = f"cannot start worker {len(self._processes)}: {error.strerror or error}"
             raise HmxError(message, "--set env.num_workers=1") from error

@@ -58,7 +58,7 @@ def _flags() -> list[str]:
 
 
 class Guard:
-    """A process that kills the workers, and what they started, when this one ends without closing them."""
+    """A process that kills others, and what they started, when this one ends without closing them."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -70,12 +70,12 @@ class Guard:
             start_new_session=True,
         )
 
-    def watch(self, worker: WorkerProcess) -> None:
-        """Add a worker, which leads a process group of its own."""
-        self._write(f"{worker.process.pid}\n")
+    def watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Add a process that leads a process group of its own."""
+        self._write(f"{process.pid}\n")
 
     def close(self) -> None:
-        """End the guard, after the workers have ended."""
+        """End the guard, after the processes have ended."""
         self._write("end\n")
         self._process.communicate()
 

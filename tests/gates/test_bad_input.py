@@ -21,6 +21,7 @@ from hmx.cli.app import app
 from hmx.config import files
 from hmx.errors import HmxError
 from hmx.gates.campaign import Change, new_gate, try_change
+from hmx.gates.programs import of_command, write_attempt
 from hmx.gates.records import Attempt, Ledger, adopt, read_gate
 from hmx.gates.report import gate_status
 from hmx.gates.request import GateRequest
@@ -29,6 +30,7 @@ from hmx.records import owner
 from hmx.records.artefact import sealed
 from hmx.registry.user_code import allow_file
 from hmx.stats.evidence import e_value
+from tests.gates.conftest import TRAINER
 from tests.jobs.faults import Disk, spread
 
 Try = Callable[[Ledger, str], tuple[Ledger, Attempt]]
@@ -180,6 +182,9 @@ SLOW = """
 import json, os, signal, sys, time
 seed, file, react = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 if react == "ends": signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+if react == "leaves" and seed == 1 and not os.path.exists("go"):
+    if os.fork(): sys.exit(os.wait()[1])
+    os.setsid()
 if react == "ignores": signal.signal(signal.SIGINT, signal.SIG_IGN)
 if seed == 1 and not os.path.exists("go"):
     open("begun.tmp", "w").write(str(os.getpid()))
@@ -239,11 +244,16 @@ def test_a_signal_in_the_middle_of_a_pair_stops_both_and_the_attempt_continues(
     check_continues(gate, child)
 
 
+@pytest.mark.parametrize("react", ["ignores", "leaves"])
 def test_one_process_tries_at_a_time_and_a_killed_one_is_replaced(
-    gate: Ledger, slow: Callable[[str], tuple[subprocess.Popen[str], int]], trainer: Callable[[str], tuple[str, ...]]
+    gate: Ledger,
+    slow: Callable[[str], tuple[subprocess.Popen[str], int]],
+    trainer: Callable[[str], tuple[str, ...]],
+    react: str,
 ) -> None:
-    process, child = slow("dies")
-    same = ("try", "g", "--", sys.executable, "-S", "slow.py", "{seed}", "{file}", "dies")
+    """The trainer ends with a killed `hmx gate try`; no other begins beside one that left its group."""
+    process, child = slow(react)
+    same = ("try", "g", "--", sys.executable, "-S", "slow.py", "{seed}", "{file}", react)
     for words in (
         same,
         ("try", "g"),
@@ -257,7 +267,10 @@ def test_one_process_tries_at_a_time_and_a_killed_one_is_replaced(
     assert hmx("status", "g").exit_code == 0
     process.kill()
     process.communicate()
-    os.kill(child, signal.SIGKILL)
+    if react == "leaves":
+        result = hmx("try", "g")
+        assert result.exit_code == 2 and "another process tries a change: " in result.stderr
+        os.kill(child, signal.SIGKILL)
     check_continues(gate, child)
 
 
@@ -338,6 +351,29 @@ def test_a_link_or_a_pipe_in_a_ledger_is_not_followed(gate: Ledger, attempt: Try
         place.unlink()
     aside.rename(place)
     check_usable(gate, lambda gate, gain: attempt(gate, "19"))
+
+
+@pytest.mark.parametrize("name", ["runs", "runs/0000"])
+def test_training_does_not_leave_the_ledger_by_a_link(gate: Ledger, attempt: Try, tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine" / "0000").mkdir(parents=True)
+    (tmp_path / "mine" / "0000" / "file").touch()
+    link = gate.attempts[0].folder / name
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "mine" / ("0000" if name != "runs" else ""))
+    with pytest.raises(HmxError, match="a link instead of a folder") as caught:
+        attempt(gate, "9")
+    assert caught.value.exit_code == 3
+    assert [path.name for path in (tmp_path / "mine").rglob("*")] == ["0000", "file"]
+
+
+def test_code_is_not_copied_through_a_link(
+    gate: Ledger, tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]
+) -> None:
+    gate.attempts[0].folder.joinpath("code").symlink_to(tmp_path)
+    program = of_command(trainer("0"))._replace(files={"code": {"train.py": b"another"}})
+    with pytest.raises(HmxError, match="a link instead of a folder"):
+        write_attempt(gate.attempts[0], program)
+    assert (tmp_path / "train.py").read_text() == TRAINER
 
 
 def test_a_forged_keep_without_pairs_is_found(gate: Ledger, attempt: Try) -> None:

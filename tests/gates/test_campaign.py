@@ -186,6 +186,15 @@ def test_an_open_attempt_continues_or_is_abandoned(gate: Ledger, attempt: Try, m
     assert undisturbed.attempts[1].verdict == done.verdict
 
 
+def test_a_gate_that_was_not_completed_is_made_again(gate: Ledger, trainer: Callable[[str], tuple[str, ...]]) -> None:
+    """A process that was killed before it wrote gate.json leaves its baseline, and another one has another."""
+    (gate.folder / "gate.json").unlink()
+    made = new_gate(gate.folder, GateRequest(metric="score"), command=trainer("3"))
+    assert made.baseline.program.command == trainer("3")
+    with pytest.raises(HmxError, match="there is a gate"):
+        new_gate(gate.folder, GateRequest(metric="score"), command=trainer("4"))
+
+
 def test_two_processes_do_not_try_at_once(gate: Ledger, attempt: Try) -> None:
     with (
         RunLock(RunPaths(gate.folder.parent, gate.folder.name)),
