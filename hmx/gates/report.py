@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from hmx.render.numbers import num, numbers, shown, signed_estimate, table_of, t
 from hmx.render.quantities import number
 from hmx.stats.aggregates import interquartile_mean
 from hmx.stats.estimate import Estimate
-from hmx.stats.evidence import e_value
+from hmx.stats.evidence import e_value, power
 from hmx.stats.intervals import median, median_interval
 from hmx.study.state import Advice
 from hmx.study.summaries import checked, next_step, objective_text
@@ -73,6 +74,9 @@ class GateStatus(ShortRepr, JsonResult):
     baseline_seeds: int = num("number of these seeds")
     budget_left: float = num("part of the error budget that is left")
     next_level: float = num("level of the next attempt")
+    power: dict[float, float] = num(
+        "probability that the next attempt keeps an effect, by its size in standard deviations of the seeds"
+    )
     attempts: tuple[AttemptFacts, ...]
     next: Advice
 
@@ -85,6 +89,7 @@ def gate_status(gate: Ledger) -> GateStatus:
     return GateStatus(
         gate=gate.folder, settings=gate.settings, baseline=gate.baseline.number, baseline_value=value,
         baseline_seeds=len(fresh), budget_left=gate.left, next_level=gate.levels[-1],
+        power={effect: power(effect, gate.levels[-1], gate.settings.max_seeds) for effect in _EFFECTS},
         attempts=tuple(attempt_facts(gate, one) for one in gate.attempts[1:]), next=_advice(gate),
     )  # fmt: skip
 
@@ -117,6 +122,7 @@ def _advice(gate: Ledger) -> Advice:
     return Advice("try a change", f"hmx gate try {gate.argument} --help")
 
 
+_EFFECTS = (0.5, 1.0, 2.0)  # in standard deviations of the seeds
 _TONES: dict[str, Tone] = {"keep": "good", "worse": "bad", "failed": "bad", "": "strong"}
 
 
@@ -151,12 +157,20 @@ def _ledger(found: GateStatus) -> Iterator[Block]:
         value = f"{number(found.baseline_value, 4)} on {counted(found.baseline_seeds, 'fresh seed')}"
     name = f"attempt {found.baseline}" if found.baseline else "the first one"
     budget = f"{found.budget_left:.3g} of {settings.error:g} is left; the next attempt needs an e-value of "
+    sizes = " / ".join(f"{effect:g}" for effect in found.power)
+    kept = " / ".join(f"{share:.0%}" for share in found.power.values())
     yield facts((
         ("objective", objective_text(settings.objective)),
         ("baseline", f"{name}: {value}"),
         ("error budget", budget + number(1 / found.next_level, 3)),
         ("pairs", f"at most {settings.max_seeds} in an attempt"),
+        ("power", f"keeps {kept} of changes that help by {sizes} standard deviations of the seeds"),
     ))  # fmt: skip
+    if not found.attempts and found.power[1.0] < 0.5:
+        most = next(most for most in (settings.max_seeds << more for more in itertools.count(1))
+                    if power(1.0, found.next_level, most) >= 0.5)  # fmt: skip
+        few = "most changes that help by one standard deviation will not be kept"
+        yield Paragraph(f"Warning: {few}; --max-seeds {most} keeps half of them or more.", "warning")
     if found.attempts:
         yield Heading("Attempts")
         columns = [

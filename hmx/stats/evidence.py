@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import NormalDist
 
 _BETS = (2.0, 6.0)  # each has an equal part of the stake; for effects of about one, and of two or more, deviations
@@ -28,17 +29,42 @@ def e_value(differences: Sequence[float], more: int = 0) -> float:
         more: number of further pairs to assume, each larger than every pair before it. They are gains, and nothing
             raises the value more; if it is negative, they are losses, and nothing lowers it more.
     """
-    sizes, signed = list[float](), list[float]()
+    signed = list(_scores(differences))
+    counts = range(len(signed), len(signed) + abs(more))
+    signed += [math.copysign(_half_normal((count + 0.5) / (count + 1)), more) for count in counts]
+    gains = [sum(_log_gain(bet * score) for score in signed) for bet in _BETS]
+    return sum(math.exp(gain) for gain in gains) / len(gains)
+
+
+def power(effect: float, level: float, pairs: int, samples: int = 400) -> float:
+    """Return the probability that at most so many pairs reject at a level, by samples with fixed seeds.
+
+    Args:
+        effect: by which one side is better, in standard deviations of the normal values of both sides.
+        level: of the test.
+        pairs: number of them, at most.
+        samples: number of samples.
+    """
+    draw, kept = random.Random(0), 0
+    for _ in range(samples):
+        gains = [0.0] * len(_BETS)
+        for score in _scores(draw.gauss(effect, math.sqrt(2)) for _ in range(pairs)):
+            gains = [gain + _log_gain(bet * score) for gain, bet in zip(gains, _BETS, strict=True)]
+            if sum(map(math.exp, gains)) / len(gains) * level >= 1:
+                kept += 1
+                break
+    return kept / samples
+
+
+def _scores(differences: Iterable[float]) -> Iterator[float]:
+    """Yield the normal score of the rank of each difference that is not 0, with its sign."""
+    sizes = list[float]()
     for difference in filter(None, differences):
         size = abs(difference)
         low = bisect.bisect_left(sizes, size)
         sizes.insert(low, size)
         below = (low + bisect.bisect_right(sizes, size) - 1) / 2  # an equal size before it counts half
-        signed.append(math.copysign(_half_normal((below + 0.5) / len(sizes)), difference))
-    counts = range(len(signed), len(signed) + abs(more))
-    signed += [math.copysign(_half_normal((count + 0.5) / (count + 1)), more) for count in counts]
-    gains = [sum(_log_gain(bet * score) for score in signed) for bet in _BETS]
-    return sum(math.exp(gain) for gain in gains) / len(gains)
+        yield math.copysign(_half_normal((below + 0.5) / len(sizes)), difference)
 
 
 def _half_normal(quantile: float) -> float:

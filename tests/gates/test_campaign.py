@@ -23,12 +23,13 @@ from hmx.gates.records import (
     find_gate,
     read_gate,
 )
-from hmx.gates.report import gate_status
+from hmx.gates.report import gate_status, status
 from hmx.gates.request import GateRequest
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import PairTrainer, read_result
 from hmx.records.lock import RunLock
 from hmx.records.paths import RunPaths
+from hmx.render.blocks import Paragraph
 from hmx.stats.evidence import e_value
 from hmx.study.records import Objective, write_once
 
@@ -138,6 +139,22 @@ def test_a_baseline_that_fails_is_an_error_and_leaves_the_attempt_open(
     shutil.copy(tmp_path / "other.py", tmp_path / "train.py")
     gate, kept = try_change(read_gate(gate.folder), Change())
     assert kept.verdict is not None and kept.verdict.outcome == "keep"
+
+
+@pytest.mark.parametrize("most, warns", [(16, True), (32, False)])
+def test_a_new_gate_says_which_effects_it_can_keep(
+    tmp_path: Path, trainer: Callable[[str], tuple[str, ...]], most: int, warns: bool
+) -> None:
+    """docs/gate.md: 16 pairs keep 17 to 25 % of effects of one standard deviation, 32 pairs 60 to 66 %."""
+    gate = new_gate(tmp_path / "gates" / "g", GateRequest(metric="score", max_seeds=most), command=trainer("0"))
+    found = gate_status(gate)
+    assert list(found.power) == [0.5, 1.0, 2.0]
+    assert found.power[1.0] == pytest.approx(0.21 if warns else 0.63, abs=0.08)
+    texts = [block.text for block in status(found).blocks if isinstance(block, Paragraph)]
+    warning = "Warning: most changes that help by one standard deviation will not be kept; --max-seeds 32"
+    assert any(text.startswith(warning) for text in texts) == warns
+    gate, _ = try_change(gate, Change(command=trainer("x")))  # costs nothing, so the next attempt has the same power
+    assert gate_status(gate).power == found.power
 
 
 def test_numbers_of_the_budget_have_no_digits_of_rounding(

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from hmx.stats.evidence import e_value, stakes
+from hmx.stats.evidence import e_value, power, stakes
 
 
 @pytest.mark.parametrize("sizes", [(1, 2, 3, 4), (5, 1, 5, 5, 2), (0.1, 7, 7, 3, 2, 9)])
@@ -61,6 +61,13 @@ def test_a_lost_pair_is_worth_no_more_than_any_loss() -> None:
         for lost in (1, 3):
             losses = [-abs(draw.gauss(0, 9)) for _ in range(lost)]
             assert e_value(before, -lost) <= e_value([*before, *losses])
+
+
+@pytest.mark.parametrize("pairs, effect, low, high", [(16, 0.5, 0.02, 0.04), (16, 1, 0.17, 0.25), (16, 2, 0.83, 0.88),
+                                                      (32, 1, 0.6, 0.66), (32, 2, 1, 1)])  # fmt: skip
+def test_power_is_that_of_the_measured_campaigns(pairs: int, effect: float, low: float, high: float) -> None:
+    """The first attempt of a campaign, in docs/gate.md; 400 samples have a standard error of 0.025 at most."""
+    assert low - 0.05 <= power(effect, 0.05 / 11, pairs) <= high + 0.05
 
 
 def test_large_samples_do_not_overflow() -> None:
