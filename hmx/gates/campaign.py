@@ -94,7 +94,8 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
         objective=objective, max_seeds=request.max_seeds, error=request.error, attempts=request.attempts,
         seeds=loaded.config.run.num_seeds if loaded else 1,
     )  # fmt: skip
-    _check_power(settings)
+    (level,), _ = stakes(settings.error, settings.attempts, ())
+    _check_power(settings, level, "the first attempt", "--max-seeds {}, or a larger --error, or fewer --attempts")
     first = Attempt(
         number=0, program=made.program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
         folder=attempt_folder(folder, 0),
@@ -110,14 +111,12 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     return read_gate(folder)
 
 
-def _check_power(settings: GateSettings) -> None:
+def _check_power(settings: GateSettings, level: float, what: str, hint: str) -> None:
     """Refuse (exit code 2) so few pairs that not even wins of all of them would keep a change."""
-    (level,), _ = stakes(settings.error, settings.attempts, ())
     enough = next(count for count in itertools.count(1) if e_value((), count) * level >= 1)
     if settings.max_seeds < enough:
         won = f"{counted(settings.max_seeds, 'won pair')} give {e_value((), settings.max_seeds):.3g} at most"
-        hint = f"--max-seeds {enough}, or a larger --error, or fewer --attempts"
-        raise HmxError(f"the first attempt needs an e-value of {1 / level:.3g}, and {won}", hint)
+        raise HmxError(f"{what} needs an e-value of {1 / level:.3g}, and {won}", hint.format(enough))
 
 
 def _first(loaded: Loaded, request: GateRequest, metric: str) -> Made:
@@ -202,6 +201,8 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
     if now is not None:
         hint = f"continue it: hmx gate try {gate.argument}; or end it: hmx gate try {gate.argument} --abandon"
         raise HmxError(f"attempt {now.number} has no verdict yet: {now.program.text}", hint)
+    more = "make another gate, with an error budget of its own: hmx gate new --max-seeds {}"
+    _check_power(gate.settings, gate.levels[-1], "the error budget is used up: the next attempt", more)
     number = len(gate.attempts)
     attempt = Attempt(
         number=number, program=made.program, baseline=baseline.number, first_seed=gate.next_seed,

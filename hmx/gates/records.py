@@ -41,7 +41,7 @@ MEANING: dict[Outcome, str] = {
     "not shown": "even if the candidate won all pairs that are left, that would not be enough",
     "undecided": "its pairs do not decide", "same": "the program is equal to the baseline's",
     "same results": "the states of the first seeds are equal to the baseline's, bit for bit",
-    "failed": "the candidate cannot run",
+    "failed": "the candidate cannot run, or diverges",
 }  # fmt: skip
 
 

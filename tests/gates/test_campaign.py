@@ -157,6 +157,27 @@ def test_a_new_gate_says_which_effects_it_can_keep(
     assert gate_status(gate).power == found.power
 
 
+def test_a_gate_that_can_keep_no_change_any_more_says_so_and_trains_nothing(
+    tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]
+) -> None:
+    """9 won pairs give 396, and keep a change in the first attempts, which need 220 and more."""
+    gate = new_gate(tmp_path / "gates" / "g", GateRequest(metric="score", max_seeds=9), command=trainer("0"))
+    number = 0
+    while gate.levels[-1] * e_value((), 9) >= 1:
+        number += 1
+        assert gate_status(gate).next.text == "try a change"
+        gate, _ = try_change(gate, Change(command=trainer(f"-9{number}")))
+    assert number > 1 and gate_status(gate).next.text.startswith("the error budget is used up, and no change")
+    with pytest.raises(
+        HmxError, match=r"the next attempt needs an e-value of .* and 9 won pairs give 396 at most"
+    ) as no:
+        try_change(gate, Change(command=trainer("9")))
+    assert no.value.hint.endswith("hmx gate new --max-seeds 10")
+    assert len(read_gate(gate.folder).attempts) == number + 1
+    # Attempts from before, and equal ones, are answered.
+    assert try_change(gate, Change(command=trainer("-91")))[1].number == 1
+
+
 def test_numbers_of_the_budget_have_no_digits_of_rounding(
     tmp_path: Path, trainer: Callable[[str], tuple[str, ...]]
 ) -> None:
