@@ -21,7 +21,7 @@ from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import ENV_SECTIONS
-from hmx.registry.user_code import trusting
+from hmx.registry.trust import trusting
 from hmx.reports.check_env import job as checking
 from hmx.reports.check_env.findings import CheckEnvFindings
 from hmx.reports.check_env.request import CheckEnvRequest

@@ -16,7 +16,7 @@ from hmx.config.coerce import BadValue, coerce
 from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.errors import HmxError
 from hmx.gates.request import GateRequest
-from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG
+from hmx.registry.trust import ACCEPT_FLAG, TRUST_FLAG
 from hmx.study.request import SearchRequest
 
 P = ParamSpec("P")

@@ -27,7 +27,7 @@ from hmx.jobs.rollback import rolled_back
 from hmx.jobs.train import TrainResult
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.load import bind
-from hmx.registry.user_code import trusting
+from hmx.registry.trust import trusting
 from hmx.render.terminal import print_document
 from hmx.reports import summaries
 from hmx.reports.check_env import document as checks

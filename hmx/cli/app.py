@@ -20,7 +20,7 @@ from hmx.cli.shells import SCRIPTS
 from hmx.config.extras import version
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest
-from hmx.registry.user_code import ACCEPT_FLAG, TRUST_FLAG, trusting
+from hmx.registry.trust import ACCEPT_FLAG, TRUST_FLAG, trusting
 
 if "_HMX_COMPLETE" in os.environ:
     os.environ["COLUMNS"] = "10000"  # fish treats each line of a wrapped description as a candidate
@@ -33,7 +33,7 @@ class Root(CommandGroup):
     """`hmx`, which imports only the command that is run, and turns every exception into a message.
 
     `--debug` is accepted anywhere before `--` and prints the traceback, which otherwise goes to a crash report.
-    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.registry.user_code`.
+    `--trust-env` and `--accept-env-change` are accepted anywhere too; see `hmx.registry.trust`.
     """
 
     def __init__(self, **given: Any) -> None:

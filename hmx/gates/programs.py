@@ -24,16 +24,8 @@ from hmx.gates.records import ATTEMPT, CODE, CONFIG, SOURCE, Attempt, GateProgra
 from hmx.records import atomic, meta
 from hmx.records.atomic import writing
 from hmx.registry.load import Loaded, bind, load
-from hmx.registry.user_code import (
-    HASHES,
-    allow,
-    allow_file,
-    check_allowed,
-    check_code,
-    code_file,
-    open_module,
-    reference_of,
-)
+from hmx.registry.trust import check_allowed
+from hmx.registry.user_code import HASHES, allow, allow_file, check_code, code_file, open_module, reference_of
 from hmx.reports.compare.notices import is_of_task
 from hmx.reports.compare.request import EVALUATION
 from hmx.runs.lowered import code_digest

@@ -13,7 +13,7 @@ from hmx.errors import HmxError
 from hmx.records.checkpoints import newest_intact, read_manifest
 from hmx.registry.check import known_problems
 from hmx.registry.load import Loaded
-from hmx.registry.user_code import ACCEPT_FLAG, Permissions
+from hmx.registry.trust import ACCEPT_FLAG, Permissions
 from hmx.runs import checkpoint
 from hmx.runs.restoring import Run
 from hmx.runs.session import Session, open_session

@@ -41,7 +41,7 @@ from hmx.jobs.evaluation import RANDOM, EvaluateResult, PolicyStats, Progress, n
 from hmx.records.paths import DEFAULT_ROOT
 from hmx.registry.environments import find_environment
 from hmx.registry.load import load
-from hmx.registry.user_code import trusting
+from hmx.registry.trust import trusting
 from hmx.runs.compilation import CompileTimer, enable_cache
 from hmx.runs.loop import eval_key, seed_state
 from hmx.runs.lowered import LoweredPrograms, lowered_programs

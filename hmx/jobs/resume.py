@@ -35,7 +35,8 @@ from hmx.records.paths import DEFAULT_ROOT, META, RunPaths
 from hmx.records.plain import JsonResult
 from hmx.registry.derive import derive
 from hmx.registry.load import Loaded
-from hmx.registry.user_code import Permissions, hashes_of
+from hmx.registry.trust import Permissions
+from hmx.registry.user_code import hashes_of
 from hmx.runs import reference as references
 from hmx.runs.checkpoint import DoesNotFit
 from hmx.runs.cluster.group import ALONE, Group

@@ -31,15 +31,15 @@ from hmx.config.references import FUNCTION, is_reference, names_code, parse
 from hmx.config.schema import ENV_IDS, Config, OwnOptions
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, nearest, nearest_file
+from hmx.registry import trust
 from hmx.registry.own_modules import OwnModules, import_file, is_here, is_installed
 from hmx.registry.own_options import Options, declared, pairs, read_options, with_options
-from hmx.registry.trust_store import remember, remembered
+from hmx.registry.trust import ACCEPT_FLAG, TRUST_FLAG, Permissions
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 NOTEBOOK = "notebook"
-TRUST_FLAG, ACCEPT_FLAG = "--trust-env", "--accept-env-change"
 HASHES: Mapping[str, str] = {"env.id": "env.sha256", "net.kind": "net.sha256", "algo.name": "algo.sha256"}
 """Key that may hold a reference -> key with the SHA-256 of its file."""
 
@@ -47,15 +47,7 @@ WHAT = {"env.id": "environment", "net.kind": "network", "algo.name": "algorithm"
 GROUPS = {"env.id": "hmx.environments", "algo.name": "hmx.algorithms", "run.sink": "hmx.sinks"}
 """Key -> entry-point group by which installed packages add names to it."""
 
-_READ_IT = f"read it, then add {TRUST_FLAG}; hmx remembers it as it is now"
 _LONGEST = 400  # characters of a line of the user's traceback
-
-
-class Permissions:
-    """Permissions of this process for code that a run names."""
-
-    trust = False  # run all of it (`--trust-env`)
-    accept_change = False  # use a file that has changed since the run began (`--accept-env-change`)
 
 
 class CodeChanged(HmxError):
@@ -141,74 +133,29 @@ def hashes_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 # Trust
 
-_allowed: list[list[str]] = []  # [path, SHA-256]
-
 
 def allow(text: str, key: str) -> None:
     """Allow the code of a reference to run, since the user named it; it is remembered by path and content."""
     if digest := sha256(text, key):
-        _remember([str(code_file(reference_of(text, key), key)), digest])
+        trust.remember(code_file(reference_of(text, key), key), digest)
 
 
 def allow_file(path: Path) -> None:
     """Allow a file that the user has made to run, or to name what runs, as it is now."""
-    _remember([str(path), _digest(path)])
-
-
-@contextlib.contextmanager
-def trusting(everything: bool, changed: bool = False) -> Iterator[None]:
-    """Inside the block, trust all code if `everything`, and use files that have changed if `changed`."""
-    before = Permissions.trust, Permissions.accept_change
-    Permissions.trust, Permissions.accept_change = before[0] or everything, before[1] or changed
-    try:
-        yield
-    finally:
-        Permissions.trust, Permissions.accept_change = before
-
-
-def check_allowed(path: Path, digest: str) -> None:
-    """Refuse a file that the user has neither named nor trusted in its current form (exit code 2)."""
-    pair = [str(path), digest]
-    if Permissions.trust:
-        _remember(pair)
-    elif pair not in _allowed and pair not in remembered():
-        why = "a run or a file names or imports it, but you have not trusted its code"
-        raise HmxError(f"cannot run {quoted(str(path), _LONGEST)}: {why}", _READ_IT)
-
-
-def _check_beside(path: Path, digest: str, named: bool) -> None:
-    """Refuse a module that trusted code imports, unless the code was `named` in this process or the module trusted."""
-    if named:
-        _remember([str(path), digest])
-    else:
-        check_allowed(path, digest)
+    trust.remember(path, _digest(path))
 
 
 def permissions(text: str, key: str) -> dict[str, Any]:
-    """Return the permissions of this process, for `permit` in another one that builds the code of a reference."""
-    allowed = [list(pair) for pair in _allowed]
-    if text in _adopted and (digest := sha256(text, key)):
-        allowed.append([str(code_file(text, key)), digest])
-    return {"allowed": allowed, "trust": Permissions.trust, "accept_change": Permissions.accept_change}
-
-
-def permit(given: Mapping[str, Any]) -> None:
-    """Allow this process to run what another one may, which gave its `permissions`."""
-    _allowed.extend(pair for pair in given["allowed"] if pair not in _allowed)
-    Permissions.trust, Permissions.accept_change = given["trust"], given["accept_change"]
-
-
-def _remember(pair: list[str]) -> None:
-    if pair not in _allowed:
-        _allowed.append(pair)
-        remember(pair)
+    """Return the permissions of this process, for another one that builds the code of a reference."""
+    digest = sha256(text, key) if text in _adopted else ""
+    return trust.permissions(*([[str(code_file(text, key)), digest]] if digest else []))
 
 
 # Loading
 
 _modules: dict[tuple[str, str], ModuleType] = {}  # (path, SHA-256) -> the module
 _adopted: dict[str, Callable[..., Any]] = {}  # reference -> a function that was passed from Python
-_own_modules = OwnModules(_check_beside)
+_own_modules = OwnModules(trust.check_allowed)
 
 
 def adopt(function: Callable[..., Any]) -> str:
@@ -303,13 +250,13 @@ def _checked(text: str, key: str) -> tuple[Path, str]:
     except OSError as problem:
         message = f"cannot load {WHAT[key]} {quoted(text)}: {words(problem)}"
         raise HmxError(message, "give a file of Python code") from None
-    check_allowed(path, digest)
+    trust.check_allowed(path, digest)
     return path, digest
 
 
 def _beside(path: Path, digest: str, target: str) -> contextlib.AbstractContextManager[None]:
     """Make what lies in the folder or package of a trusted file importable, unless it is installed."""
-    named = [str(path), digest] in _allowed
+    named = trust.may_run(path, digest)
     if target.endswith(".py"):
         return _own_modules.beside(path.parent, named)
     packages = target.count(".") + (path.stem == "__init__")
@@ -319,7 +266,7 @@ def _beside(path: Path, digest: str, target: str) -> contextlib.AbstractContextM
 def _import(path: Path, digest: str, target: str) -> ModuleType:
     """Import a trusted file, or the module `target` that it contains."""
     if target.endswith(".py"):
-        return import_file(path, f"hmx_user_{digest[:16]}", check_allowed)
+        return import_file(path, f"hmx_user_{digest[:16]}", trust.check_allowed)
     return importlib.import_module(target)  # noqa: TID251 - only of a trusted reference
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from hmx.config.textfile import quoted
 from hmx.errors import HmxError, shortened
-from hmx.registry import user_code
+from hmx.registry import trust
 from hmx.registry.workers import WorkerPlan
 from hmx.simulators import branching, channel, checks
 from hmx.simulators.answers import Broken, picture
@@ -101,7 +101,7 @@ class _Worker:
         given = Recipe(**{**recipe, "my": tuple((name, value) for name, value in recipe["my"])})
         whole = WorkerPlan(*plan)
         self.first, self.seeds = number * whole.envs_per_worker, (seeds[0], seeds[1])
-        user_code.permit(permissions)
+        trust.permit(permissions)
         for i in range(whole.envs_per_worker):
             self.busy = self.first + i
             env = make(given)

@@ -29,9 +29,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(lab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder of a test: that of `lab`, with code as untrusted as in a new process of another user."""
-    from hmx.registry import user_code
+    from hmx.registry import trust
 
     monkeypatch.chdir(lab)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
     yield lab

@@ -21,7 +21,7 @@ from hmx.config import codec
 from hmx.config.fields import replace
 from hmx.records.frozen import digest_of_file
 from hmx.records.paths import RunPaths
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 from hmx.reports.compute_config.source import read_source
 from hmx.runs import checkpoint
@@ -67,7 +67,6 @@ def loops(cfg, env):
 
 
 def hmx_a2c(cfg, env):
-    from hmx.registry import user_code
 
     return user_code.build("./a2c.py", "algo.name", cfg, env)
 
@@ -157,7 +156,7 @@ def test_bad_code_is_refused_with_one_clear_error(place: Path, key: str, functio
 def test_reports_work_or_explain_the_refusal(place: Path) -> None:
     result = CliRunner().invoke(app, ["grad-report", "first", "--trust-env"])
     assert result.exit_code == 2 and "its loss is not known" in result.stderr
-    assert not user_code.Permissions.trust  # it holds for one command
+    assert not trust.Permissions.trust  # it holds for one command
     config = load(file=place / "runs" / "first", environ={}).config
     with pytest.raises(hmx.HmxError, match="is not part of hmx"):
         read_source(run=place / "runs" / "first")

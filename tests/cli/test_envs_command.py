@@ -6,14 +6,14 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from hmx.registry import user_code
+from hmx.registry import trust
 
 
 @pytest.fixture(autouse=True)
 def no_memory(tmp_path, monkeypatch):
     """Trust nothing that another test has named."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
 
 
 def test_envs_lists_built_in_extra_and_registered_environments(hmx, monkeypatch):

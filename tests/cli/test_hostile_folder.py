@@ -29,7 +29,7 @@ from hmx.errors import ExitCode
 from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 
 COMMANDS = dict(leaves())
@@ -195,7 +195,7 @@ def run(place: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch) 
     """Runs `hmx WORDS` in the folder, as a new process that trusts nothing; checks the processes that this starts."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
     monkeypatch.setattr(user_code, "_modules", {})
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     for module in ("payload", "package", "package.payload", "helper"):

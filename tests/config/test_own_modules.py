@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hmx.errors import HmxError
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.own_modules import is_installed
 
 KEY = "net.kind"
@@ -32,7 +32,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forget what was imported and named, as a new process does."""
 
     def forget() -> None:
-        monkeypatch.setattr(user_code, "_allowed", [])
+        monkeypatch.setattr(trust, "_allowed", [])
         monkeypatch.setattr(user_code, "_modules", {})
         for name in [name for name in sys.modules if name.partition(".")[0] in ("pack", "helper")]:
             del sys.modules[name]
@@ -87,7 +87,7 @@ def test_a_changed_module_is_refused_until_the_user_names_the_code_again(
     with pytest.raises(HmxError, match=rf"cannot run .*{name}: .*you have not trusted its code") as found:
         user_code.build(reference, KEY)
     assert "--trust-env" in found.value.hint
-    with user_code.trusting(True):
+    with trust.trusting(True):
         assert user_code.build(reference, KEY) == 1
     new_process()
     assert user_code.build(reference, KEY) == 1
@@ -135,5 +135,5 @@ def test_installed_code_is_left_to_python(place: Path) -> None:
 def test_code_that_is_too_large_is_not_read(place: Path) -> None:
     os.truncate(place / "game.py", 5 << 30)
     assert user_code.sha256("./game.py", KEY) == ""
-    with user_code.trusting(True), pytest.raises(HmxError, match=r"cannot load network ./game.py: 5,368,709,120 bytes"):
+    with trust.trusting(True), pytest.raises(HmxError, match=r"cannot load network ./game.py: 5,368,709,120 bytes"):
         user_code.build("./game.py", KEY)

@@ -11,7 +11,7 @@ import pytest
 
 from hmx.config import references
 from hmx.errors import HmxError
-from hmx.registry import trust_store, user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 
 KEY = "net.kind"
@@ -22,7 +22,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of the user's, where nothing is trusted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
     return tmp_path
 
 
@@ -31,17 +31,17 @@ def test_only_named_and_unchanged_code_runs(place: Path, monkeypatch: pytest.Mon
     with pytest.raises(HmxError, match="you have not trusted its code"):
         user_code.build("./mine.py", KEY)
     load(sets=["net.kind=./mine.py"], environ={})
-    monkeypatch.setattr(user_code, "_allowed", [])  # another process
+    monkeypatch.setattr(trust, "_allowed", [])  # another process
     digest = user_code.sha256("./mine.py", KEY)
     assert user_code.build("./mine.py:make", KEY) == 1
     (place / "mine.py").write_text("def make():\n    return 2\n")
     with pytest.raises(HmxError, match="you have not trusted its code"):
         user_code.build("./mine.py", KEY)
-    with user_code.trusting(True):
+    with trust.trusting(True):
         assert user_code.build("./mine.py", KEY) == 2
     with pytest.raises(user_code.CodeChanged, match="has changed since the run began"):
         user_code.check_unchanged("./mine.py", KEY, digest)
-    monkeypatch.setattr(user_code.Permissions, "accept_change", True)
+    monkeypatch.setattr(trust.Permissions, "accept_change", True)
     user_code.check_unchanged("./mine.py", KEY, digest)
 
 
@@ -49,9 +49,9 @@ def test_code_named_only_by_a_file_is_refused(place: Path) -> None:
     (place / "mine.py").write_text("make = 1")
     (place / "other.toml").write_text('[net]\nkind = "./mine.py"\n')
     load(file="other.toml", environ={})
-    assert not user_code._allowed
+    assert not trust._allowed
     load(file="other.toml", environ={}, sets=["net.kind=./mine.py"])
-    assert len(user_code._allowed) == 1
+    assert len(trust._allowed) == 1
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_code_named_only_by_a_file_is_refused(place: Path) -> None:
 )
 def test_every_mistake_has_one_clear_error(place: Path, reference: str, source: str, words: str) -> None:
     (place / "mine.py").write_text(source)
-    with user_code.trusting(True), pytest.raises(HmxError, match=words) as caught:
+    with trust.trusting(True), pytest.raises(HmxError, match=words) as caught:
         user_code.build(reference, KEY)
     assert caught.value.hint and caught.value.exit_code == 2
 
 
 def test_what_code_prints_goes_to_standard_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "mine.py").write_text("print('imported')\ndef make():\n    print('built')\n    return 1\n")
-    with user_code.trusting(True):
+    with trust.trusting(True):
         user_code.build("./mine.py", KEY)
     assert capsys.readouterr() == ("", "imported\nbuilt\n")
 
@@ -137,11 +137,11 @@ def test_names_that_are_neither_known_nor_code_are_refused() -> None:
 
 ADDING = """
 import sys
-from hmx.registry.trust_store import remember
+from hmx.registry.trust import remember
 print(flush=True)
 input()
 for i in range(20):
-    remember([f"{sys.argv[1]}/{i}.py", "0" * 64])
+    remember(f"{sys.argv[1]}/{i}.py", "0" * 64)
 """
 
 
@@ -157,4 +157,4 @@ def test_processes_that_trust_code_at_the_same_time_lose_no_entry() -> None:
         process.stdin.flush()
     for process in processes:
         process.communicate()
-    assert sorted(trust_store.remembered()) == sorted([f"{i}/{j}.py", "0" * 64] for i in range(6) for j in range(20))
+    assert sorted(trust.remembered()) == sorted([f"{i}/{j}.py", "0" * 64] for i in range(6) for j in range(20))

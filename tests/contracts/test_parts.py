@@ -21,7 +21,8 @@ NAMES = {
 """Modules outside an algorithm's folder that may name it, and why."""
 
 MUTABLE = {
-    "hmx/registry/user_code.py": "what this process may run: trusted files, loaded modules, functions from Python",
+    "hmx/registry/trust.py": "what this process may run: trusted files",
+    "hmx/registry/user_code.py": "loaded modules, functions from Python",
 }
 """Modules outside `cli` whose state changes while they are used, and why."""
 

@@ -18,7 +18,7 @@ from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.single import Single, from_single, strange_truths
 from hmx.errors import ExitCode, HmxError
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.check import warnings
 from hmx.registry.environments import known_sizes
 from hmx.registry.load import load
@@ -59,7 +59,7 @@ def empty_folder(tmp_path, monkeypatch):
     """A current folder and a list of trusted files of the test's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
     return tmp_path
 
 

@@ -8,7 +8,7 @@ import pytest
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.registry import build_env
 from hmx.errors import HmxError
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 from hmx.registry.workers import WorkerPlan
 from hmx.simulators.pool import WorkerPool, measure
@@ -117,7 +117,7 @@ gymnasium.register("Walk-v0", entry_point="pack.inner:make")
 
 def test_a_module_before_an_id_runs_only_where_it_is_trusted(tmp_path, monkeypatch):
     def new_process():
-        monkeypatch.setattr(user_code, "_allowed", [])
+        monkeypatch.setattr(trust, "_allowed", [])
 
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")
@@ -141,7 +141,7 @@ def test_a_module_before_an_id_runs_only_where_it_is_trusted(tmp_path, monkeypat
     with pytest.raises(HmxError, match=r"pack/inner.py: a run or a file names or imports it"):
         build_env(cfg, RewardWeights())
     (tmp_path / "pack" / "walk.py").write_text(f"{WALK}print()")
-    with user_code.trusting(True), pytest.raises(user_code.CodeChanged):
+    with trust.trusting(True), pytest.raises(user_code.CodeChanged):
         build_env(cfg, RewardWeights())
 
 

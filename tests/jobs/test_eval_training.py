@@ -14,7 +14,7 @@ from hmx.config.schema import Config
 from hmx.jobs.resume import resume
 from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, RETURN, UNTRAINED
 from hmx.records.metrics_table import METRICS
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
@@ -66,7 +66,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     def write(long: int, long_wins: bool) -> str:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        monkeypatch.setattr(user_code, "_allowed", [])
+        monkeypatch.setattr(trust, "_allowed", [])
         (tmp_path / "game.py").write_text(GAME.format(long=long, long_wins=long_wins))
         user_code.allow("./game.py", "env.id")
         return "./game.py"

@@ -22,7 +22,7 @@ from hmx.jobs.resume import resume
 from hmx.jobs.runs import verify
 from hmx.records import meta as metas
 from hmx.records.layout import find_run
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 from hmx.runs import checkpoint
 from hmx.runs.restoring import restore
@@ -272,8 +272,8 @@ def test_a_size_that_changed_in_the_file_of_the_environment_leads_to_a_new_run(t
     user_code.allow("./sized.py", "env.id")
     run = train(make_config(2, env__id="./sized.py", run__updates_per_chunk=1, **SAVE_OFTEN)).run
     Path("sized.py").write_text(SIZED.replace("2, 8, 2", "2, 8, 3"))
-    monkeypatch.setattr(user_code.Permissions, "trust", True)
-    monkeypatch.setattr(user_code.Permissions, "accept_change", True)
+    monkeypatch.setattr(trust.Permissions, "trust", True)
+    monkeypatch.setattr(trust.Permissions, "accept_change", True)
     for again in (lambda: resume(run), lambda: fork(run, at(1))):
         with pytest.raises(HmxError, match=r"does not fit this configuration:\n  actors/env_state") as found:
             again()

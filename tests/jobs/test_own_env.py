@@ -17,7 +17,7 @@ from hmx.jobs.runs import list_runs, verify
 from hmx.play.request import WatchRequest
 from hmx.play.watch import watch
 from hmx.records import meta as metas
-from hmx.registry import user_code
+from hmx.registry import trust, user_code
 from hmx.registry.load import load
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
@@ -28,7 +28,7 @@ def game(tmp_path, monkeypatch):
     """The file that `hmx new-env` writes, in the current folder, named by the user."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
     file = tmp_path / "game.py"
     shutil.copy(EXAMPLE, file)
     user_code.allow("./game.py", "env.id")
@@ -62,7 +62,7 @@ def test_a_run_keeps_its_environment_and_refuses_a_changed_one(game, make_config
         replace(run / "environment.py")
         with pytest.raises(HmxError, match=r"has changed since the run began: SHA-256 \w+ became \w+$"):
             evaluate(run, episodes=4)
-    monkeypatch.setattr(user_code.Permissions, "accept_change", True)
+    monkeypatch.setattr(trust.Permissions, "accept_change", True)
     resume(run, changes={"run.total_steps": "96"})
     (entry,) = metas.read(run / "meta.json").resumes
     assert entry.changes["env.sha256"][0] == stored.sha256
@@ -74,7 +74,7 @@ def test_listing_verifying_and_comparing_runs_never_imports_their_environment(ga
     user_code.allow("./game.py", "env.id")
     run = train(make_config(2, env__id="./game.py", env__max_steps=6)).run
     (game.parent / "imported").unlink()  # as for another user, who has never seen the file
-    monkeypatch.setattr(user_code, "_allowed", [])
+    monkeypatch.setattr(trust, "_allowed", [])
     monkeypatch.setattr(user_code, "_modules", {})
     shutil.rmtree(game.parent / "state")
     assert [row.name for row in list_runs(run.parent).runs] == ["r"]
