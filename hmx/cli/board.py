@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hmx.cli.boundary import say
-from hmx.cli.options import with_options
 from hmx.cli.runs import Root
 from hmx.config.extras import needed
 from hmx.config.option import opt
@@ -27,7 +26,6 @@ class BoardOptions:
     port: int = opt(8420, "port to listen on; 0 takes a free one", ge=0, le=65535, metavar="PORT", panel="Options")
 
 
-@with_options()
 def board(options: BoardOptions, root: Root = Path(DEFAULT_ROOT)) -> None:
     """Show the runs in a browser, live: state, speed, learning curve and time left.
 

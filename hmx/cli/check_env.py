@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Quiet, Sets, argument, with_options
+from hmx.cli.options import Quiet, Sets, argument
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.schema import ENV_IDS
 from hmx.reports.check_env.request import CheckEnvRequest
@@ -18,7 +18,6 @@ EnvArgument = Annotated[
 ]
 
 
-@with_options()
 def check_env(
     env: EnvArgument, sets: Sets = None, quiet: Quiet = False, *, request: CheckEnvRequest, outputs: ReportOutputs
 ) -> None:

@@ -29,7 +29,8 @@ COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """The commands in the order of the help: first the five that a newcomer needs, then the others by purpose.
 
-`hmx.cli` declares each command in a module of its name, with `_` for `-`.
+`hmx.cli` declares each command in a module of its name, with `_` for `-`: as a function of that name, or several in
+`COMMANDS`. Their parameters become options, see `hmx.cli.options.with_options`.
 """
 
 COMMANDS = tuple(name for names in COMMAND_GROUPS.values() for name in names)
@@ -104,12 +105,15 @@ class Commands(Mapping[str, Any]):
         if name not in COMMANDS:
             raise KeyError(name)
         if name not in self._built:
+            from hmx.cli.options import with_options
+
             function = name.replace("-", "_")
             module = importlib.import_module(f"hmx.cli.{function}")  # noqa: TID251 - only of the commands above
-            parent = typer.Typer(rich_markup_mode=MARKUP)
-            if hasattr(module, "app"):
-                parent.add_typer(module.app, name=name)
-            else:
-                parent.command(name, cls=Command)(getattr(module, function))
+            parent = app = typer.Typer(rich_markup_mode=MARKUP)
+            if verbs := getattr(module, "COMMANDS", ()):
+                app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=module.__doc__)
+                parent.add_typer(app, name=name)
+            for verb in verbs or (getattr(module, function),):
+                app.command(verb.__name__.strip("_").replace("_", "-"), cls=Command)(with_options()(verb))
             self._built[name] = typer.main.get_group(parent).commands[name]
         return self._built[name]

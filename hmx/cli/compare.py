@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Quiet, argument, with_options
+from hmx.cli.options import Quiet, argument
 from hmx.cli.output import FigureOutputs, write_outputs
 from hmx.reports.compare.request import CompareRequest
 
@@ -21,7 +21,6 @@ Sides = Annotated[
 ]
 
 
-@with_options()
 def compare(sides: Sides = None, quiet: Quiet = False, *, request: CompareRequest, outputs: FigureOutputs) -> None:
     """Compare runs: how they differ, and which is better.
 

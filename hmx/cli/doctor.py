@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import argument, ask, with_options
+from hmx.cli.options import argument, ask
 from hmx.cli.output import ReportOutputs, write_outputs
 
 RunOrLog = Annotated[
@@ -27,7 +27,6 @@ FailOn = Annotated[
 ]
 
 
-@with_options()
 def doctor(run: RunOrLog, fail_on: FailOn = None, *, outputs: ReportOutputs) -> None:
     """Check a run for what often goes wrong, and say what to try.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Sets, argument, configure, with_options
+from hmx.cli.options import Sets, argument, configure
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.registry.environments import find_source
 
 
-@with_options()
 def envs(
     env: Annotated[
         str | None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Quiet, Sets, argument, ask, with_options
+from hmx.cli.options import Quiet, Sets, argument, ask
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import MAX_SEED, checkpoint_option, opt, search_option
 from hmx.config.problem import parse_sets
@@ -25,7 +25,6 @@ class EvaluateOptions:
     search: int | None = search_option("")
 
 
-@with_options()
 def evaluate(
     options: EvaluateOptions,
     run: Annotated[

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from hmx.cli.boundary import print_json, say
-from hmx.cli.options import Json, RunArgument, with_options
+from hmx.cli.options import Json, RunArgument
 from hmx.jobs.requests import PolicyRequest
 
 
-@with_options()
 def export(
     run: RunArgument,
     request: PolicyRequest,

@@ -14,7 +14,6 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import say
-from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL
@@ -24,7 +23,6 @@ from hmx.gates.request import PANEL, GateRequest
 if TYPE_CHECKING:
     from hmx.runs.sinks import Sink
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
 GateArgument = Annotated[
     str, argument("GATE", "A gate: its name below gates/, or the path of its folder.", completion.gate_names)
@@ -58,7 +56,6 @@ class TryOptions:
     quiet: Quiet = False
 
 
-@app.command(cls=Command)
 @with_options([field for field in flagged() if field.key != "run.name"])
 def new(
     typed: Typed,
@@ -91,7 +88,6 @@ def new(
     write_outputs(found.to_json(), reports.status(found), outputs)
 
 
-@app.command("try", cls=Command)
 @with_options([field for field in flagged() if field.key not in _FIXED])
 def try_(
     typed: Typed,
@@ -142,8 +138,6 @@ def try_(
         raise typer.Exit(int(ExitCode.CHECK_FAILED))
 
 
-@app.command(cls=Command)
-@with_options()
 def status(gate: GateArgument, outputs: Outputs) -> None:
     """Show all attempts with their verdicts, the error budget that is left, and what to do next.
 
@@ -156,8 +150,6 @@ def status(gate: GateArgument, outputs: Outputs) -> None:
     write_outputs(found.to_json(), reports.status(found), outputs)
 
 
-@app.command(cls=Command)
-@with_options()
 def report(gate: GateArgument, outputs: ReportOutputs) -> None:
     """Report on all attempts, with the evidence of each after each of its pairs.
 
@@ -171,8 +163,6 @@ def report(gate: GateArgument, outputs: ReportOutputs) -> None:
     write_outputs(found, reports.report(known, found), outputs, reports.table(found))
 
 
-@app.command(cls=Command)
-@with_options()
 def adopt(
     gate: GateArgument,
     attempt: Annotated[int, argument("ATTEMPT", "Number of an attempt whose verdict is keep.", completion.nothing)],
@@ -189,8 +179,6 @@ def adopt(
     write_outputs(found.to_json(), reports.status(found), outputs)
 
 
-@app.command(cls=Command)
-@with_options()
 def verify(gate: GateArgument, outputs: Outputs) -> None:
     """Compute every pair, level and verdict again from the runs. Exits with code 3 if anything differs.
 
@@ -204,3 +192,6 @@ def verify(gate: GateArgument, outputs: Outputs) -> None:
     write_outputs(found.to_json(), verification(found), outputs)
     if found.differences:
         raise typer.Exit(int(ExitCode.ARTEFACT))
+
+
+COMMANDS = (new, try_, status, report, adopt, verify)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from hmx.cli.options import Quiet, argument, with_options
+from hmx.cli.options import Quiet, argument
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.reports.grad_report.request import GradReportRequest
 
 PathArgument = Annotated[Path, argument("RUN", "A run, its checkpoint folder, or a checkpoint.")]
 
 
-@with_options()
 def grad_report(path: PathArgument, request: GradReportRequest, outputs: ReportOutputs, quiet: Quiet = False) -> None:
     """Show which episodes and which losses drive the gradient.
 

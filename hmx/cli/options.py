@@ -39,12 +39,11 @@ _METAVARS = {"int": "N", "float": "X", "str": "TEXT", "tuple[int, ...]": "N,..."
 def with_options(
     fields: Iterable[Field] = (), default: str = "", changing: bool = False
 ) -> Callable[[Command], Command]:
-    """Give a command an option for each field of its parameters that are dataclasses.
+    """Give a command an option for each field of its parameters that are dataclasses; `Commands` does so for each.
 
     The fields of a request are declared with `hmx.config.option.opt`, and types, ranges and choices are checked before
     the command runs; fields of other dataclasses, such as `hmx.cli.output.Outputs`, are annotated like parameters:
 
-        @with_options()
         def score_buffer(path: PathArgument, request: ScoreRequest, *, outputs: Outputs) -> None:
 
     The parameter `typed` is replaced by an option for each of `fields`. It is a mapping from the key of each option

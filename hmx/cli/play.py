@@ -6,13 +6,12 @@ import shlex
 from pathlib import Path
 
 from hmx.cli.boundary import say
-from hmx.cli.options import Quiet, with_options
+from hmx.cli.options import Quiet
 from hmx.cli.watch import leaving_by_ctrl_c, saying_at_end
 from hmx.console.progress import progress
 from hmx.play.request import PlayRequest
 
 
-@with_options()
 def play(request: PlayRequest, quiet: Quiet = False) -> None:
     """Play HackMatrix yourself.
 

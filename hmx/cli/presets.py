@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import with_options
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config import presets as known
 
 SCHEMA = 1
 
 
-@with_options()
 def presets(
     name: Annotated[
         str | None,

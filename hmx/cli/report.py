@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hmx.cli.options import Quiet, argument, switch, with_options
+from hmx.cli.options import Quiet, argument, switch
 from hmx.cli.output import STDOUT, FigureOutputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.config.textfile import quoted
@@ -23,7 +23,6 @@ PAGE = "report.html"
 Runs = Annotated[list[Path], argument("RUN", "One run or several: names below runs/, or paths of their folders.")]
 
 
-@with_options()
 def report(
     runs: Runs,
     request: ReportRequest,

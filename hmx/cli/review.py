@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from hmx.cli.options import Quiet, argument, with_options
+from hmx.cli.options import Quiet, argument
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.reports.review.request import ReviewRequest
 
@@ -14,7 +14,6 @@ SourceArgument = Annotated[
 ]
 
 
-@with_options()
 def review(source: SourceArgument, request: ReviewRequest, *, outputs: ReportOutputs, quiet: Quiet = False) -> None:
     """Review games: which decisions mattered, and what the alternatives were worth.
 

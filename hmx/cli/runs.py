@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli.boundary import print_json, say
-from hmx.cli.commands import Command, CommandGroup
-from hmx.cli.options import Json, Quiet, RunArgument, argument, ask, switch, with_options
+from hmx.cli.options import Json, Quiet, RunArgument, argument, ask, switch
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL, opt
 from hmx.config.textfile import quoted
@@ -22,7 +21,6 @@ from hmx.records.paths import DEFAULT_ROOT
 if TYPE_CHECKING:
     from hmx.records.verify import RunReplay
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
 _TAILED = (
     "train/mean_episode_return", "train/mean_episode_length", "train/entropy", "train/approx_kl", "train/search_kl",
@@ -32,8 +30,6 @@ _TAILED = (
 Root = Annotated[Path, typer.Option("--root", metavar="FOLDER", help="Folder of the runs.")]
 
 
-@app.command("list", cls=Command)
-@with_options()
 def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), *, outputs: Outputs) -> None:
     """List runs with state, steps, return and size.
 
@@ -53,8 +49,6 @@ def list_(request: ListRequest, root: Root = Path(DEFAULT_ROOT), *, outputs: Out
     write_outputs(found.to_json(), summaries.run_list(found, filtered=bool(chosen)), outputs)
 
 
-@app.command(cls=Command)
-@with_options()
 def show(run: RunArgument, outputs: Outputs) -> None:
     """Show a run: progress, evaluation, newest values, and where its configuration differs from the defaults.
 
@@ -80,8 +74,6 @@ class TailOptions:
     metric: tuple[str, ...] = opt((), "metric to show (repeatable)", metavar="METRIC", panel="Options")
 
 
-@app.command(cls=Command)
-@with_options()
 def tail(
     options: TailOptions,
     run: RunArgument,
@@ -124,7 +116,6 @@ def _check_metrics(names: Iterable[str], reported: Collection[str]) -> None:
             raise HmxError(f"the run reports no metric {quoted(name)}", hint)
 
 
-@app.command(cls=Command)
 def rename(
     run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="New name.", show_default=False)]
 ) -> None:
@@ -139,7 +130,6 @@ def rename(
     say("renamed", f"{run} to {job(run, name)}")
 
 
-@app.command(cls=Command)
 def rm(
     runs: Annotated[list[Path], argument("RUN", "Runs: names below runs/, or paths of their folders.")],
     yes: Annotated[bool, switch("--yes", "Do not ask for confirmation.", OUTPUT_PANEL)] = False,
@@ -168,8 +158,6 @@ def rm(
         say("removed", quoted(text, 400))
 
 
-@app.command(cls=Command)
-@with_options()
 def export(
     run: RunArgument,
     request: ExportRequest,
@@ -197,8 +185,6 @@ def export(
         say("wrote", f"{done.output}: {counted(done.records, 'record')}, {counted(len(done.columns), 'column')}")
 
 
-@app.command(cls=Command)
-@with_options()
 def verify(run: RunArgument, request: VerifyRequest, quiet: Quiet = False, *, outputs: Outputs) -> None:
     """Check every file of a run for damage.
 
@@ -250,8 +236,6 @@ def _end_replay(run: Path, replay: RunReplay) -> None:
         raise HmxError(message, "", ExitCode.NOT_CHECKED)
 
 
-@app.command(cls=Command)
-@with_options()
 def sync(
     run: RunArgument,
     project: Annotated[
@@ -279,8 +263,6 @@ def sync(
 RepoArgument = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="A model of the Hugging Face Hub.")]
 
 
-@app.command(cls=Command)
-@with_options()
 def push(
     run: RunArgument,
     repo: RepoArgument,
@@ -312,8 +294,6 @@ def push(
     write_outputs(done.to_json(), summaries.on_hub(done, f"look at {done.folder}/README.md" if to else ""), outputs)
 
 
-@app.command(cls=Command)
-@with_options()
 def pull(
     repo: RepoArgument,
     folder: Annotated[
@@ -336,3 +316,6 @@ def pull(
     done = job(repo, folder, revision)
     name = RunPaths(done.folder.parent, done.folder.name).argument
     write_outputs(done.to_json(), summaries.on_hub(done, f"hmx watch {name}"), outputs)
+
+
+COMMANDS = (list_, show, tail, rename, rm, export, verify, sync, push, pull)

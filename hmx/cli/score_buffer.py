@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import DryRun, Quiet, argument, ask, switch, with_options
+from hmx.cli.options import DryRun, Quiet, argument, ask, switch
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.reports.score_buffer.request import POSITIONS, ScoreRequest
@@ -31,7 +31,6 @@ Strict = Annotated[
 ]
 
 
-@with_options()
 def score_buffer(
     path: PathArgument,
     request: ScoreRequest,

@@ -13,7 +13,6 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import print_json, say, write_report
-from hmx.cli.commands import Command, CommandGroup
 from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from hmx.study.cluster import ClusterFile
     from hmx.study.worker import WorkResult, WorkStep
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help=__doc__)
 
 StudyArgument = Annotated[
     Path, argument("STUDY", "A study: its name below studies/, or the path of its folder.", completion.study_names)
@@ -45,7 +43,6 @@ Space = Annotated[
 ]
 
 
-@app.command(cls=Command)
 @with_options([field for field in flagged() if field.key != "run.name"])
 def new(
     *,  # in the order of the help: what to vary first
@@ -111,8 +108,6 @@ def _configs(typed: Typed, sets: list[str] | None, files: Sequence[Path], preset
     }
 
 
-@app.command(cls=Command)
-@with_options()
 def work(
     request: ClusterRequest,
     study: StudyArgument,
@@ -202,8 +197,6 @@ def _show_file(file: ClusterFile, submitted: bool, dry_run: bool, json: bool) ->
         say("submitted" if submitted else "submit with", file.answer or shlex.join(file.command))
 
 
-@app.command(cls=Command)
-@with_options()
 def status(study: StudyArgument, outputs: Outputs) -> None:
     """Show the state of all trials, what is left, what to do next, and the trials that lead.
 
@@ -217,8 +210,6 @@ def status(study: StudyArgument, outputs: Outputs) -> None:
     write_outputs(found.to_json(), summaries.status(found), outputs)
 
 
-@app.command(cls=Command)
-@with_options()
 def report(study: StudyArgument, outputs: ReportOutputs) -> None:
     """Report which configuration is best, how sure that is, which options matter, and what to do next.
 
@@ -238,8 +229,6 @@ def report(study: StudyArgument, outputs: ReportOutputs) -> None:
     write_outputs(findings, document(findings), outputs, table(findings), findings.warnings)
 
 
-@app.command(cls=Command)
-@with_options()
 def best(
     study: StudyArgument,
     config: Annotated[
@@ -275,8 +264,6 @@ def best(
         say("next", f"{found.standing.next.text}: {found.standing.next.command}")
 
 
-@app.command(cls=Command)
-@with_options()
 def add(request: AddRequest, study: StudyArgument, space: Space = None, *, outputs: Outputs) -> None:
     """Extend a study by further trials, by options to vary, or by fresh seeds for its best trials.
 
@@ -300,8 +287,6 @@ def add(request: AddRequest, study: StudyArgument, space: Space = None, *, outpu
         say("train with", f"hmx study work {shlex.quote(str(study))}")
 
 
-@app.command(cls=Command)
-@with_options()
 def verify(study: StudyArgument, outputs: Outputs) -> None:
     """Make every decision of a study again, and compute every result again.
 
@@ -318,3 +303,6 @@ def verify(study: StudyArgument, outputs: Outputs) -> None:
     write_outputs(found.to_json(), summaries.verification(found), outputs)
     if found.differences:
         raise typer.Exit(int(ExitCode.ARTEFACT))
+
+
+COMMANDS = (new, work, status, report, best, add, verify)

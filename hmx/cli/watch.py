@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hmx.cli import completion
 from hmx.cli.boundary import check_reports, print_json, say
-from hmx.cli.options import Json, Quiet, Sets, argument, ask, configure, with_options
+from hmx.cli.options import Json, Quiet, Sets, argument, ask, configure
 from hmx.config.schema import ENV_IDS
 from hmx.config.textfile import quoted
 from hmx.console.progress import progress
@@ -29,7 +29,6 @@ WatchedRun = Annotated[
 ]
 
 
-@with_options()
 def watch(
     request: WatchRequest,
     run: WatchedRun = None,
