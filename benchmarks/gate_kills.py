@@ -24,7 +24,8 @@ from gate_edits import campaign
 from study_workers import ended
 
 import hmx
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode
 from hmx.gates.records import RUNS, find_gate
 from hmx.gates.worker import same_states

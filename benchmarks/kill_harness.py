@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from hmx.config.codec import to_toml
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode
 from hmx.records import checkpoints as records
 from hmx.records.paths import RunPaths

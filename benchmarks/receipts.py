@@ -28,7 +28,8 @@ import numpy as np
 from kill_harness import environment, finish, start, wait_for
 
 from hmx.config import codec, fields
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode
 from hmx.jobs.requests import VerifyRequest
 from hmx.jobs.runs import verify

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from hmx.config.schema import AlgoConfig, PpoConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig
 
 ALGO_OPTIONS = {field.name for field in dataclasses.fields(AlgoConfig)}
 

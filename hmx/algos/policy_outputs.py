@@ -11,7 +11,8 @@ from hmx.algos.dqn.scoring import greedy_value
 from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.types import Params, TrainState
 from hmx.config.importing import imported
-from hmx.config.schema import Config, ContinuationKind
+from hmx.config.learning import ContinuationKind
+from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
 from hmx.nets import make_q_net

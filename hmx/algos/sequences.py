@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from hmx.algos.collector import Rollout
 from hmx.algos.sharding import shard
 from hmx.algos.types import Carry
-from hmx.config.schema import PpoConfig
+from hmx.config.learning import PpoConfig
 from hmx.rl.advantages import Advantages, bootstraps
 from hmx.rl.priorities import draw_sequences, importance_weights, inclusion_probs, sequence_magnitude, sequence_probs
 from hmx.types import Array, Key, Max, Mean, Metrics, Sum

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from typing_extensions import TypeVar
 
-from hmx.config.schema import PpoConfig
+from hmx.config.learning import PpoConfig
 from hmx.envs.protocol import EnvState
 from hmx.rl.normaliser import RunningStats
 from hmx.types import Array, Key, Metrics

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hmx.config.fields import get
-from hmx.config.schema import Config, Schedule
+from hmx.config.learning import Schedule
+from hmx.config.schema import Config
 
 
 def progress(agent_steps: int, total: int) -> float:

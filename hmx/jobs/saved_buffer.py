@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hmx.algos.types import TrainState
 from hmx.config.files import make_folder
-from hmx.config.schema import ReplayConfig, RunConfig
+from hmx.config.learning import ReplayConfig
+from hmx.config.schema import RunConfig
 from hmx.errors import HmxError
 from hmx.records.paths import RunPaths
 from hmx.runs import buffers

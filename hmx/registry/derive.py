@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hmx.config.schema import Config, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import Config, NetConfig, RunConfig
 from hmx.registry.algorithms import find_algorithm
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hmx.config.schema import ReplayConfig, Selection
+from hmx.config.learning import ReplayConfig, Selection
 from hmx.errors import HmxError
 from hmx.replay import forest, priority
 from hmx.replay.state import (

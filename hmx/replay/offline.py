@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, UInt32
 
-from hmx.config.schema import ReplayConfig
+from hmx.config.learning import ReplayConfig
 from hmx.replay.priority import exponents
 from hmx.replay.state import ReplayState, all_densities, all_leaves, ess_share, fitted, with_scale
 

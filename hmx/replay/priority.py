@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from hmx.config.schema import ReplayConfig
+from hmx.config.learning import ReplayConfig
 
 EPS_C = 0.01
 """Added to a score as a share of the mean score, so that the unit of a metric does not matter."""

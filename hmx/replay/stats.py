@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from hmx.config.schema import ReplayConfig
+from hmx.config.learning import ReplayConfig
 from hmx.replay.state import ReplayState, all_densities, all_leaves, ess_share, filled, scored_slots
 from hmx.types import Mean
 

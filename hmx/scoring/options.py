@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from hmx.config.schema import ScoreConfig
+from hmx.config.learning import ScoreConfig
 from hmx.envs.protocol import EnvSpec
 from hmx.errors import HmxError
 

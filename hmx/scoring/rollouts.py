@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from hmx.config.schema import ContinuationKind
+from hmx.config.learning import ContinuationKind
 from hmx.envs.protocol import Env, EnvState, take
 from hmx.rl import distributions
 from hmx.scoring.options import ScoreOptions

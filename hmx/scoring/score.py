@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
-from hmx.config.schema import Aggregate, Metric
+from hmx.config.learning import Aggregate, Metric
 from hmx.envs.protocol import Env, EnvSpec, EnvState
 from hmx.scoring.options import Candidates, ScoreOptions, candidates, check_options, joint_probs
 from hmx.scoring.rollouts import Continuation, repeated, rollouts

@@ -12,7 +12,8 @@ from training import build, hypers_of
 from hmx.algos.gumbel.update import imitation_loss
 from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.sequences import Batch
-from hmx.config.schema import Config, EnvConfig, GumbelConfig, NetConfig, RewardWeights, RunConfig
+from hmx.config.learning import GumbelConfig
+from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
 from hmx.registry.check import check

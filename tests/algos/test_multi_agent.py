@@ -10,7 +10,8 @@ from training import build, last_mean, train_seeds
 
 from hmx.algos.collector import Policy, collect, start
 from hmx.algos.types import Decision
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.envs.small.rendezvous import make_rendezvous
 from hmx.rl import distributions
 

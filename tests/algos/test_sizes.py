@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from training import build
 
 from hmx.config.divisors import all_divisors
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.registry import derive
 from hmx.registry.check import known_problems
 from hmx.reports.compute_config.derived import derive_batch

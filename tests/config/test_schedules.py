@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmx.config.learning import Schedule
 from hmx.config.schedules import prio_beta, progress, value
-from hmx.config.schema import Schedule
 from hmx.reports.compute_config.derived import derive_batch
 from hmx.reports.compute_config.inputs import BatchInputs
 

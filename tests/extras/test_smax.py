@@ -15,18 +15,8 @@ from new_runs import plan, train
 
 from hmx.config.extras import install
 from hmx.config.fields import replace
-from hmx.config.schema import (
-    AlgoConfig,
-    Config,
-    DqnConfig,
-    EnvConfig,
-    NetConfig,
-    PpoConfig,
-    ReplayConfig,
-    RewardWeights,
-    RunConfig,
-    ScoreConfig,
-)
+from hmx.config.learning import DqnConfig, PpoConfig, ReplayConfig, ScoreConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.pictures import picture
 from hmx.envs.registry import make_env, sizes_of
 from hmx.envs.suites.entries import SCENARIOS

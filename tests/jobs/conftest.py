@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hmx.config import fields
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.runs.sinks import Record, RunInfo, Sink
 
 BATCH = 32

@@ -15,7 +15,8 @@ import pytest
 
 from hmx.config import codec
 from hmx.config.fields import FIELDS, get
-from hmx.config.schema import Config, PpoConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import Config
 from hmx.jobs import runs
 from hmx.jobs.evaluate import evaluate
 from hmx.jobs.evaluation import PolicyStats

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hmx.config.schema import ReplayConfig
+from hmx.config.learning import ReplayConfig
 from hmx.replay import Replay
 
 CAPACITY, ENVS = 24, 3

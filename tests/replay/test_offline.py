@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hmx.config.schema import ReplayConfig
+from hmx.config.learning import ReplayConfig
 from hmx.replay import Replay
 from hmx.replay.offline import probabilities
 

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig, StartsConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig, StartsConfig
 from hmx.runs import chunk as chunks
 from hmx.runs import devices
 from hmx.runs.checkpoint import to_host

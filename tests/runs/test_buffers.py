@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from hmx.config import fields
-from hmx.config.schema import Config, ReplayConfig
+from hmx.config.learning import ReplayConfig
+from hmx.config.schema import Config
 from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.replay import Replay

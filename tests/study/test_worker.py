@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from hmx.config.fields import get, replace
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import HmxError
 from hmx.jobs.evaluation import RANDOM, read_evaluation
 from hmx.jobs.resume import resume

@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection, Iterator
 
 from hmx.algos.dqn.sizes import expected_coverage, first_learning_update, replay_ratio, scored_per_pass
+from hmx.config.learning import DqnConfig, ReplayConfig, ScoreConfig
 from hmx.config.problem import Problem, fix
-from hmx.config.schema import Config, DqnConfig, ReplayConfig, ScoreConfig
+from hmx.config.schema import Config
 from hmx.registry.check import needs_discrete
 from hmx.registry.sizes import Sizes
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from hmx.algos.dqn.learning import DqnComponents, team_value
 from hmx.algos.dqn.sizes import scored_per_pass, scoring_rounds
 from hmx.algos.types import Params
-from hmx.config.schema import ScoreConfig
+from hmx.config.learning import ScoreConfig
 from hmx.nets import QNet
 from hmx.replay import Experience, ReplayState, replay_metrics
 from hmx.replay.stats import spearman

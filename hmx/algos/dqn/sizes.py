@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from hmx.config.learning import ScoreConfig
 from hmx.config.schedules import progress, scheduled_values, value
-from hmx.config.schema import Config, ScoreConfig
+from hmx.config.schema import Config
 
 
 def replay_ratio(cfg: Config) -> float:

@@ -6,7 +6,8 @@ import math
 
 from hmx.algos.ppo.checks import BUGS
 from hmx.config.fields import get
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import counted
 from hmx.registry.algorithms import Aspect
 from hmx.registry.derive import derive

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator
 
 from hmx.config.divisors import neighbours
 from hmx.config.fields import FIELDS, values_of
+from hmx.config.learning import PpoConfig
 from hmx.config.problem import Problem, fix
-from hmx.config.schema import Config, EnvConfig, PpoConfig, Rnn
+from hmx.config.schema import Config, EnvConfig, Rnn
 from hmx.registry.derive import derive, horizon
 from hmx.registry.environments import features_of
 from hmx.registry.sizes import Sizes

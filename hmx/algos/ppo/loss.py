@@ -16,7 +16,7 @@ from hmx.algos.sequences import (
     Batch,
 )
 from hmx.algos.types import Hypers, Params
-from hmx.config.schema import PpoConfig
+from hmx.config.learning import PpoConfig
 from hmx.rl.advantages import normalise
 from hmx.rl.divergences import approx_kl, clip_frac
 from hmx.rl.losses import clipped_surrogate

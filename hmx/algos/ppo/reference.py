@@ -17,7 +17,7 @@ from jaxtyping import Float
 from hmx.algos.ppo.variants import network_obs
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Carry, Hypers, Params
-from hmx.config.schema import PpoConfig
+from hmx.config.learning import PpoConfig
 from hmx.nets import Net
 from hmx.rl.normaliser import RunningStats
 from hmx.rl.policies import PolicyHead

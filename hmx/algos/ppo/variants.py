@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Shaped
 from hmx.algos.collector import Rollout, RolloutOptions
 from hmx.algos.sequences import Batch, as_sequences
 from hmx.algos.types import Carry, Params, RolloutState, Starts, TrainState
-from hmx.config.schema import EnvConfig, PpoConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import Env, select
 from hmx.nets import Net
 from hmx.rl import normaliser

@@ -19,7 +19,8 @@ from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.stored import Stored
 from hmx.algos.types import Episode, RolloutState, TrainState
 from hmx.config.files import make_folder, words
-from hmx.config.schema import Config, ReplayConfig
+from hmx.config.learning import ReplayConfig
+from hmx.config.schema import Config
 from hmx.envs.protocol import Env, playable
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.evaluation import Progress, no_progress

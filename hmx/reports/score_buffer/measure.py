@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.dqn.gradient_terms import in_blocks
-from hmx.config.schema import ReplayConfig
+from hmx.config.learning import ReplayConfig
 from hmx.envs.pictures import described
 from hmx.envs.protocol import Env, EnvSpec
 from hmx.errors import HmxError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hmx.config import schema
+from hmx.config import learning
 from hmx.config.option import MAX_SEED, OUTPUT_PANEL, opt, same
 
 MAX_HORIZON = 1_000_000
@@ -28,13 +28,13 @@ class ScoreRequest:
     positions: int = opt(256, "number of positions to score, unless all", ge=1, le=2**31 - 1, panel=POSITIONS)
     indices: str = opt("", "file with the slots to score, one per line, in place of --select", metavar="FILE",
                        panel=POSITIONS)  # fmt: skip
-    actions: schema.ScoredActions | None = opt(
+    actions: learning.ScoredActions | None = opt(
         None, "alternatives to the action taken: all, those of a single agent, random or likely ones; all by default, "
         "single for several agents", panel=_SCORES,
     )  # fmt: skip
-    num_actions: int = same(schema.ScoreConfig, "num_actions", _SCORES)
+    num_actions: int = same(learning.ScoreConfig, "num_actions", _SCORES)
     rollouts: int = opt(
-        4 * schema.ScoreConfig.rollouts, "rollouts per action; four times those of training", ge=1, le=100_000,
+        4 * learning.ScoreConfig.rollouts, "rollouts per action; four times those of training", ge=1, le=100_000,
         panel=_SCORES,
     )  # fmt: skip
     horizon: int | None = opt(
@@ -42,25 +42,25 @@ class ScoreRequest:
         ge=1, le=MAX_HORIZON, metavar="STEPS", words={"auto": None}, panel=_SCORES,
     )  # fmt: skip
     gamma: float | None = opt(None, "discount per step; that of the run by default", ge=0, le=1, panel=_SCORES)
-    policy: schema.ContinuationKind | None = opt(
+    policy: learning.ContinuationKind | None = opt(
         None, "policy after the compared action; softmax for PPO and greedy for Q-learning by default", panel=_SCORES
     )
     temperature: float = opt(1.0, "temperature of a softmax policy", gt=0, le=1e6, panel=_SCORES)
     epsilon: float = opt(0.1, "probability of a random action of an epsilon policy", ge=0, le=1, panel=_SCORES)
-    bootstrap: bool = same(schema.ScoreConfig, "bootstrap", _SCORES)
-    crn: bool = same(schema.ScoreConfig, "crn", _SCORES)
-    metric: schema.Metric = same(schema.ScoreConfig, "metric", _SCORES)
-    aggregate: schema.Aggregate = same(schema.ScoreConfig, "aggregate", _SCORES)
+    bootstrap: bool = same(learning.ScoreConfig, "bootstrap", _SCORES)
+    crn: bool = same(learning.ScoreConfig, "crn", _SCORES)
+    metric: learning.Metric = same(learning.ScoreConfig, "metric", _SCORES)
+    aggregate: learning.Aggregate = same(learning.ScoreConfig, "aggregate", _SCORES)
     correct: bool = opt(False, "subtract what the noise of the rollouts adds to scores", panel=_SCORES)
     seed: int | None = opt(None, "seed of the rollouts; that of the run by default", ge=0, le=MAX_SEED, panel=_SCORES)
     mixing: Literal["td", "additive"] = opt(
         "additive", "how replay would sample: by TD error, or by the sum of TD error and score", panel=_REPLAY
     )
-    mu: float = same(schema.ReplayConfig, "mu", _REPLAY)
-    alpha_td: float = same(schema.ReplayConfig, "alpha_td", _REPLAY)
-    alpha_c: float = same(schema.ReplayConfig, "alpha_c", _REPLAY)
-    eps_td: float = same(schema.ReplayConfig, "eps_td", _REPLAY)
-    target_ess: float = same(schema.ReplayConfig, "target_ess", _REPLAY)
+    mu: float = same(learning.ReplayConfig, "mu", _REPLAY)
+    alpha_td: float = same(learning.ReplayConfig, "alpha_td", _REPLAY)
+    alpha_c: float = same(learning.ReplayConfig, "alpha_c", _REPLAY)
+    eps_td: float = same(learning.ReplayConfig, "eps_td", _REPLAY)
+    target_ess: float = same(learning.ReplayConfig, "target_ess", _REPLAY)
     unscored: Literal["mean", "zero"] = opt(
         "mean", "score assumed for unscored transitions: the mean score, or zero", panel=_REPLAY
     )

@@ -17,7 +17,8 @@ from hmx.algos.evaluate import taking
 from hmx.algos.policy_outputs import PolicyOutputs, make_policy_outputs
 from hmx.algos.types import Carry, Decision, TrainState
 from hmx.config.files import words
-from hmx.config.schema import Config, ContinuationKind
+from hmx.config.learning import ContinuationKind
+from hmx.config.schema import Config
 from hmx.config.textfile import quoted, read_text
 from hmx.envs.protocol import Env, EnvSpec, EnvState, playable
 from hmx.episodes import Now, Step

@@ -25,7 +25,8 @@ from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.ppo.update import fit_codec, make_ppo
 from hmx.algos.sequences import Batch
 from hmx.config.fields import replace
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RewardWeights, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.protocol import EnvSpec
 from hmx.envs.registry import make_env

@@ -5,7 +5,8 @@ import numpy as np
 
 from hmx.algos.ppo.components import PpoComponents
 from hmx.algos.sequences import Batch
-from hmx.config.schema import Config, PpoConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import Config
 from hmx.nets import Net, NetOutput
 from hmx.rl.value_codec import make_codec
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hmx.config.fields import replace
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig
 from hmx.reports.compare import loss_terms as losses
 
 BASE = Config(

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hmx.config import codec
 from hmx.config.fields import replace
-from hmx.config.schema import Config, PpoConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.records.plain import plain_object
 from hmx.registry import derive

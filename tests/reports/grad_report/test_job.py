@@ -12,7 +12,8 @@ from folders import contents
 from new_runs import train
 
 from hmx.config import fields
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.errors import ExitCode, HmxError
 from hmx.records.paths import RunPaths
 from hmx.records.plain import plain_object

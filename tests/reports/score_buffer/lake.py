@@ -11,7 +11,8 @@ from lake_values import CELLS, GAMMA, optimal_values
 from new_runs import train
 
 from hmx.config import codec
-from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, PpoConfig, RunConfig
+from hmx.config.learning import PpoConfig
+from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.records.checkpoints import CheckpointInfo, Retention
 from hmx.runs import buffers, checkpoint
 from hmx.runs.session import open_session
