@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,7 +14,8 @@ from hmx.registry.environments import step_limit
 from hmx.reports.doctor.history import History
 
 Severity = Literal["warning", "note"]
-_OPTION = re.compile(r"\b([a-z]+\.[a-z_]+)(?:=(\w+))?")
+Remedy = str | tuple[str, ...]
+"""Advice for every run; or `lower`, `raise`, `set`, `check` or `run`, an option or a command, and what follows it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Rule:
     needs: tuple[str, ...]  # metrics, or groups such as `reward/`, without which it is not checked
     check: Callable[[History], str]  # returns the evidence; "" for none
     title: str  # the problem, as a sentence without its full stop
-    remedies: tuple[str, ...]  # what to try, as clauses; those that name options of other runs are left out
+    remedies: tuple[Remedy, ...]  # what to try, as clauses; those that a run cannot follow are left out
     patience: float = 0.05  # share of the run for which the evidence must last
     updates: int = 6  # least number of updates for which it must last
     note: Callable[[History], bool] = lambda run: False  # whether it may be intended: never shown during training
@@ -62,31 +62,23 @@ class Rule:
 
     def remedy(self, run: History) -> str:
         """Return the advice that applies to a run as a sentence."""
-        *first, last = [clause for clause in self.remedies if run.config is None or _applies(clause, run)]
+        fitting = [one for one in self.remedies if isinstance(one, str) or run.config is None or _applies(run, *one)]
+        *first, last = [one if isinstance(one, str) else f"{one[0]} {''.join(one[1:])}" for one in fitting]
         text = f"{', '.join(first)}, or {last}" if first else last
         return f"{text[:1].upper()}{text[1:]}."
 
 
-def _applies(clause: str, run: History) -> bool:
-    """Return whether a run has the options that a clause names, and can still change them as it says."""
+def _applies(run: History, verb: str, key: str, more: str = "") -> bool:
+    """Return whether a run has an option or a gradient report, and can still change the option as a remedy says."""
     cfg = run.cfg
-    if "hmx grad-report" in clause and not find_algorithm(cfg.algo.name).reporter:
-        return False  # the loss of an own algorithm is not known
-    return all(
-        FIELDS[key].applies_to(cfg.algo.name, cfg.env.id) and _may_change(clause, key, wanted, run)
-        for key, wanted in _OPTION.findall(clause)
-    )
-
-
-def _may_change(clause: str, key: str, wanted: str, run: History) -> bool:
-    value: Any = values_of(run.cfg)[key]
-    if wanted:
-        return show(value) != wanted
-    if clause.startswith("set "):
-        return not value
-    if clause.startswith("lower "):
-        return bool(value > (FIELDS[key].ge or 0))
-    if clause.startswith("raise ") and key == "env.max_steps":  # where it is the limit that episodes reach
-        longer = step_limit(replace(run.cfg.env, max_steps=value + 1)) > value
+    if verb == "run":
+        return bool(find_algorithm(cfg.algo.name).reporter)  # the loss of an own algorithm is not known
+    if not FIELDS[key].applies_to(cfg.algo.name, cfg.env.id):
+        return False
+    value: Any = values_of(cfg)[key]
+    if verb == "set":
+        return f"={show(value)}" != more if more else not value
+    if key == "env.max_steps":  # raised where it is the limit that episodes reach
+        longer = step_limit(replace(cfg.env, max_steps=value + 1)) > value
         return bool(longer and 0 < value <= run["train/mean_episode_length"].last)
-    return True
+    return verb != "lower" or bool(value > (FIELDS[key].ge or 0))

@@ -19,6 +19,7 @@ from hmx.reports.doctor.rule import Rule
 _RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
 _NO_CHANGE = 1e-8  # KL
 _RATE = ("algo.learning_rate", 0.5)  # of a rollback
+_SLOWER = ("lower", "algo.learning_rate")
 _USELESS = 0.02  # explained variance; healthy runs reached it after 8 to 44 updates, those with a bug never
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
@@ -238,13 +239,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "constant-rewards", ("train/mean_reward",), _constant_rewards,
         "There is no learning signal: all rewards and returns are the same",
-        ("check the reward function and its weights", "add a shaping term if rewards are rare", "raise env.num_envs"),
+        ("check the reward function and its weights", "add a shaping term if rewards are rare",
+         ("raise", "env.num_envs")),
         updates=10, so_far=True,
     ),
     Rule(
         "constant-advantages", ("train/advantage_std",), _constant_advantages,
         "There is no learning signal: all advantages are the same",
-        ("check that rewards depend on actions", "check algo.gamma and ppo.gae_lambda"),
+        ("check that rewards depend on actions", ("check", "ppo.gae_lambda", " and algo.gamma")),
     ),
     Rule(
         "first-ratio", ("train/first_ratio_error",), _first_ratio,
@@ -256,18 +258,18 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "entropy-collapsed", ("train/entropy", "train/max_entropy"), _entropy_collapsed,
         "The policy is deterministic, but the return is no better than at the start",
-        ("raise ppo.ent_coef", "lower algo.learning_rate", "scale rewards down"), instead=("train/std",),
+        (("raise", "ppo.ent_coef"), _SLOWER, "scale rewards down"), instead=("train/std",),
         rollback=(("ppo.ent_coef", 2.0), _RATE),
     ),
     Rule(
         "entropy-maximal", ("train/entropy", "train/max_entropy"), _entropy_maximal,
         "The policy is still uniform",
-        ("lower ppo.ent_coef", "raise algo.learning_rate", "check that rewards depend on actions"),
+        (("lower", "ppo.ent_coef"), ("raise", "algo.learning_rate"), "check that rewards depend on actions"),
     ),
     Rule(
         "large-updates", ("train/approx_kl", "train/clip_frac"), _large_updates,
         "Each update changes the policy too much",
-        ("lower algo.learning_rate", "lower ppo.update_epochs", "use larger minibatches"), patience=0.0, updates=5,
+        (_SLOWER, ("lower", "ppo.update_epochs"), "use larger minibatches"), patience=0.0, updates=5,
         rollback=(_RATE,),
     ),
     Rule(
@@ -283,36 +285,37 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "frozen-value", ("train/value_loss_fall",), _frozen_value,
         "The value function does not change",
-        ("check ppo.vf_coef and algo.learning_rate", "check that the value loss has a gradient"), so_far=True,
+        (("check", "ppo.vf_coef", " and algo.learning_rate"), "check that the value loss has a gradient"), so_far=True,
     ),
     Rule(
         "useless-value", ("train/explained_variance", "train/mean_reward"), _useless_value,
         "The value function explains nothing",
-        ("raise ppo.vf_coef", "check observations and rewards", "use a separate network (net.shared_torso=false)"),
+        (("raise", "ppo.vf_coef"), "check observations and rewards", ("set", "net.shared_torso", "=false")),
         patience=0.2, updates=50, so_far=True,
     ),
     Rule(
         "exploding-gradients", ("train/grad_norm",), _exploding_gradients,
         "Gradients grow without bound",
-        ("lower algo.learning_rate", "set algo.max_grad_norm", "scale rewards down"), patience=0.0, updates=3,
+        (_SLOWER, ("set", "algo.max_grad_norm"), "scale rewards down"), patience=0.0, updates=3,
         rollback=(("algo.max_grad_norm", 0.5), _RATE),
     ),
     Rule(
         "clipped-gradients", ("train/grad_norm",), _clipped_gradients,
         "Gradients are always clipped to a small part of their size",
-        ("scale rewards down", "set ppo.value_target=symlog", "raise algo.max_grad_norm"), configured=True,
+        ("scale rewards down", ("set", "ppo.value_target", "=symlog"), ("raise", "algo.max_grad_norm")),
+        configured=True,
     ),
     Rule(
         "nonfinite", ("train/skipped_updates",), _nonfinite,
         "Updates are skipped because values are not finite",
-        ("lower algo.learning_rate", "look for divisions by 0 and logarithms of 0 in rewards and observations"),
+        (_SLOWER, "look for divisions by 0 and logarithms of 0 in rewards and observations"),
         patience=0.0, updates=1, rollback=(_RATE,),
     ),
     Rule(
         "dormant-units", ("train/dormant_units",), _dormant_units,
         "Most hidden units are dormant",
-        ("lower algo.learning_rate", "check the scale of the observations", "set net.layer_norm=true",
-         "set net.activation=tanh"),
+        (_SLOWER, "check the scale of the observations", ("set", "net.layer_norm", "=true"),
+         ("set", "net.activation", "=tanh")),
     ),
     Rule(
         "inactive-mask", ("train/max_entropy",), environment.inactive_mask,
@@ -322,13 +325,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "no-episode-ends", ("train/num_episodes",), environment.no_episode_ends,
         "An episode does not end",
-        ("set env.max_steps", "check that the environment reports terminations and truncations"), updates=3,
+        (("set", "env.max_steps"), "check that the environment reports terminations and truncations"), updates=3,
         configured=True, so_far=True, note=environment.unlimited,
     ),
     Rule(
         "always-truncated", ("train/mean_episode_length",), environment.always_truncated,
         "All episodes are truncated",
-        ("raise env.max_steps if the task needs more steps",
+        (("raise", "env.max_steps", " if the task needs more steps"),
          "check that the environment reports terminations, if the task has any"),
         configured=True, so_far=True, note=environment.own,
     ),
@@ -351,35 +354,37 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "unused-action", ("actions/",), _unused_action,
         "A kind of action is never taken",
-        ("check that the mask allows it, if there is one", "raise ppo.ent_coef"), so_far=True,
+        ("check that the mask allows it, if there is one", ("raise", "ppo.ent_coef")), so_far=True,
     ),
     Rule(
         "return-fell", ("train/mean_episode_return",), _return_fell,
         "The return has lost most of what it had gained",
-        ("lower algo.learning_rate", "let it decay (algo.lr_schedule=linear)", "lower ppo.update_epochs",
+        (_SLOWER, ("set", "algo.lr_schedule", "=linear"), ("lower", "ppo.update_epochs"),
          "continue from the best checkpoint"), rollback=(_RATE,),
     ),
     Rule(
         "no-progress", ("train/mean_episode_return",), _no_progress,
         "The return is no better than at the start",
-        ("run hmx grad-report to see the signal in the gradient", "try another algo.learning_rate",
+        (("run", "hmx grad-report", " to see the signal in the gradient"), "try another algo.learning_rate",
          "add denser rewards"),
         so_far=True,
     ),
     Rule(
         "diverging-q", ("train/q_value",), _diverging_q,
         "Action values are far larger than any return",
-        ("lower algo.learning_rate", "raise dqn.target_every", "set dqn.double=true"), rollback=(_RATE,),
+        (_SLOWER, ("raise", "dqn.target_every"), ("set", "dqn.double", "=true")), rollback=(_RATE,),
     ),
     Rule(
         "no-gradient-steps", ("train/gradient_steps",), _no_gradient_steps,
         "Learning has not started",
-        ("lower dqn.learn_starts", "check that the replay buffer fills"), patience=0.08, configured=True, so_far=True,
+        (("lower", "dqn.learn_starts"), "check that the replay buffer fills"), patience=0.08,
+        configured=True, so_far=True,
     ),
     Rule(
         "few-updates", ("train/approx_kl",), _few_updates,
         "The run has few updates",
-        ("lower env.num_envs or algo.num_steps, so that an update takes fewer steps", "raise run.total_steps"),
+        (("lower", "env.num_envs", " or algo.num_steps, so that an update takes fewer steps"),
+         ("raise", "run.total_steps")),
         patience=0.0, updates=1, note=_always, configured=True,
     ),
     Rule(
