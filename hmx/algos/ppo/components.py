@@ -9,9 +9,7 @@ from hmx.algos.collector import Rollout
 from hmx.algos.optim import Optimiser, make_optimiser
 from hmx.algos.ppo.reference import ReferencePolicy
 from hmx.algos.search import SearchAct
-from hmx.algos.sequences import (
-    Batch,
-)
+from hmx.algos.sequences import Batch
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env

@@ -12,12 +12,10 @@ from hmx.algos.ppo import reference as references
 from hmx.algos.ppo import variants
 from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.components import PpoComponents
-from hmx.algos.sequences import (
-    Batch,
-)
+from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params
 from hmx.config.learning import PpoConfig
-from hmx.rl.advantages import normalise
+from hmx.rl.advantages import normalise, variant_gae
 from hmx.rl.divergences import approx_kl, clip_frac
 from hmx.rl.losses import clipped_surrogate
 from hmx.rl.value_codec import Stats
@@ -101,17 +99,7 @@ def ppo_terms(
     unchanged; None takes `policy_advantage` of the batch. `key` is for an entropy estimated from samples; None takes
     its expectation.
     """
-    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
-    batch = variants.recompute_advantages(
-        parts.cfg.ppo,
-        parts.cfg.algo.gamma,
-        parts.net,
-        lambda raw: parts.codec.decode(raw, stats),
-        params,
-        batch,
-        value_raw,
-        carry,
-    )
+    logits, value_raw, batch = outputs(parts, params, stats, batch)
     log_prob = parts.head.log_prob(logits, batch.legal, batch.action)
     if advantage is None:
         ratio = jnp.exp(jax.lax.stop_gradient(log_prob) - batch.log_prob_old)
@@ -124,6 +112,30 @@ def ppo_terms(
         log_prob=log_prob,
         logits=logits,
     )
+
+
+def outputs(parts: PpoComponents, params: Params, stats: Stats, batch: Batch) -> tuple[Array, Array, Batch]:
+    """Compute the outputs `[H, N, ...]` of policy and value head for a batch.
+
+    Returns:
+        Both, and the batch, with advantages and targets from the current values if `ppo.advantage_when = minibatch`.
+        These are constants for gradients.
+    """
+    ppo, decode = parts.cfg.ppo, parts.codec.decode
+    (logits, value_raw), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
+    if batch.terminated is None or batch.truncated is None or batch.obs_last is None or batch.reset_last is None:
+        return logits, value_raw, batch
+    value_t = decode(value_raw, stats)
+    if ppo.value_forward == "both" and batch.obs_next is not None:
+        (_, later), _ = parts.net.unroll(params, batch.carry, batch.obs_next, jnp.zeros_like(batch.reset))
+        value_tp1 = decode(later, stats)
+    else:
+        (_, later), _ = parts.net.apply(params, carry, batch.obs_last, batch.reset_last)
+        value_tp1 = jnp.concatenate([value_t[1:], decode(later, stats)[None]])
+    variant = variants.variant_of(ppo, parts.cfg.algo.gamma)
+    found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *variant)
+    advantage, target = jax.lax.stop_gradient(found)
+    return logits, value_raw, batch._replace(advantage=advantage, target=target)
 
 
 def policy_advantage(ppo: PpoConfig, gamma: float, batch: Batch, ratio: Float[Array, "H N"]) -> Float[Array, "H N"]:

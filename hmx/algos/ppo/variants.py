@@ -16,11 +16,10 @@ from jaxtyping import Bool, Float, Shaped
 
 from hmx.algos.collector import Rollout, RolloutOptions
 from hmx.algos.sequences import Batch, as_sequences
-from hmx.algos.types import Carry, Params, RolloutState, Starts, TrainState
+from hmx.algos.types import RolloutState, Starts, TrainState
 from hmx.config.learning import PpoConfig
 from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import Env, select
-from hmx.nets import Net
 from hmx.rl import normaliser
 from hmx.rl.advantages import Advantages, EpisodeEnd, variant_gae, vtrace_gae
 from hmx.rl.normaliser import RunningStats
@@ -150,11 +149,11 @@ def rollout_advantages(rollout: Rollout, ppo: PpoConfig, gamma: float) -> Advant
         leaf.reshape(leaf.shape[0], -1)
         for leaf in (seen.reward_tp1, seen.value_t, value_tp1, seen.terminated_tp1, seen.truncated_tp1)
     )
-    found = variant_gae(reward, value, after, terminated, truncated, *_variant(ppo, gamma))
+    found = variant_gae(reward, value, after, terminated, truncated, *variant_of(ppo, gamma))
     return Advantages(*(leaf.reshape(seen.value_t.shape) for leaf in found))
 
 
-def _variant(
+def variant_of(
     ppo: PpoConfig, gamma: float
 ) -> tuple[float, float, EpisodeEnd, Literal["gae", "brax"], Literal["time", "batch"]]:
     """Return the last arguments of `variant_gae`."""
@@ -204,33 +203,3 @@ def adapt_batch(batch: Batch, rollout: Rollout, ppo: PpoConfig, gamma: float) ->
         obs_last=last.reshape(count, *last.shape[3:]),
         reset_last=jnp.broadcast_to(reset_last[..., None], last.shape[:3]).reshape(count),
     )
-
-
-def recompute_advantages(
-    ppo: PpoConfig,
-    gamma: float,
-    net: Net,
-    decode: Callable[[Array], Array],
-    params: Params,
-    batch: Batch,
-    value_raw: Float[Array, "H N width"],
-    carry: Carry,
-) -> Batch:
-    """Return a minibatch with advantages and targets from the current values, if `ppo.advantage_when = minibatch`.
-
-    `value_raw` `[H, N, width]` is the value output for the observations of the minibatch, and `carry` the RNN carry
-    after its sequences. The new advantages and targets are constants for gradients.
-    """
-    if batch.terminated is None or batch.truncated is None or batch.obs_last is None or batch.reset_last is None:
-        return batch
-    value_t = decode(value_raw)
-    if ppo.value_forward == "both" and batch.obs_next is not None:
-        (_, later), _ = net.unroll(params, batch.carry, batch.obs_next, jnp.zeros_like(batch.reset))
-        value_tp1 = decode(later)
-    else:
-        (_, later), _ = net.apply(params, carry, batch.obs_last, batch.reset_last)
-        value_tp1 = jnp.concatenate([value_t[1:], decode(later)[None]])
-    variant = _variant(ppo, gamma)
-    found = variant_gae(batch.reward, value_t, value_tp1, batch.terminated, batch.truncated, *variant)
-    advantage, target = jax.lax.stop_gradient(found)
-    return batch._replace(advantage=advantage, target=target)

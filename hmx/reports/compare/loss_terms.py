@@ -20,9 +20,8 @@ from hmx.algos.gradients.buckets import Host
 from hmx.algos.gradients.per_group import Tree, flat
 from hmx.algos.ppo.aspects import value_weight
 from hmx.algos.ppo.components import PpoComponents, make_ppo_components
-from hmx.algos.ppo.loss import ppo_terms
+from hmx.algos.ppo.loss import outputs, ppo_terms
 from hmx.algos.ppo.update import make_batch, make_ppo, policy_of
-from hmx.algos.ppo.variants import recompute_advantages
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Hypers, Params, TrainState
 from hmx.config.fields import get, replace
@@ -180,18 +179,7 @@ class _Gradients(NamedTuple):
 def _gradients(parts: PpoComponents, params: Params, data: _Data) -> _Gradients:
     losses, pull, raw = jax.vjp(lambda p: _components(parts, p, data), params, has_aux=True)
     grads = jnp.stack([flat(pull(unit)[0]) for unit in jnp.eye(len(COMPONENTS), dtype=losses.dtype)])
-    batch = data.batch
-    (_, raw_value), carry = parts.net.unroll(params, batch.carry, batch.obs, batch.reset)
-    batch = recompute_advantages(
-        parts.cfg.ppo,
-        parts.cfg.algo.gamma,
-        parts.net,
-        lambda raw: parts.codec.decode(raw, data.stats),
-        params,
-        batch,
-        raw_value,
-        carry,
-    )
+    _, _, batch = outputs(parts, params, data.stats, data.batch)
     return _Gradients(losses, raw, grads, batch.advantage, batch.target)
 
 
