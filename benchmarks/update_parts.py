@@ -95,8 +95,8 @@ def main() -> None:
     }
     seen: Any = features("cells", spec, obs, number)
     flops: dict[str, float] = {}
-    layers: dict[str, Any] = {"cell layer": Cells(net.cell_features, net.activation, net.init, 1.0, net.compute_dtype)}
-    layers |= {f"layer {i + 1}": Torso((width,), net.activation, "none") for i, width in enumerate(net.hidden)}
+    layers: dict[str, Any] = {"cell layer": Cells(net)}
+    layers |= {f"layer {i + 1}": Torso((width,), net) for i, width in enumerate(net.hidden)}
     torso = state.params["torso"]
     for i, (name, module) in enumerate(layers.items()):
         params = {"dense_0": torso[f"dense_{i - 1}"]} if i else state.params["torso_cells"]

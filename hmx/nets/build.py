@@ -13,9 +13,9 @@ from jaxtyping import Bool
 
 from hmx.config.importing import imported
 from hmx.config.references import is_reference
-from hmx.config.schema import Activation, Dtype, Init, NetConfig, Rnn, Std
+from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
-from hmx.nets.layers import HIDDEN, Hidden, Kind, Norm, RecurrentLayer, Torso, dense, encode, initial_hidden
+from hmx.nets.layers import HIDDEN, Hidden, Kind, RecurrentLayer, dense, initial_hidden, trunk
 from hmx.registry.observations import is_image
 from hmx.types import Array, Key
 
@@ -158,7 +158,7 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
         own: Net = imported(OWN_NET)(cfg, spec, value_width)
         return own
     kind = net_kind(cfg, spec)
-    module = _module(cfg, spec, kind, value_width, value_gain)
+    module = ActorCritic(cfg, spec, kind, value_width, value_gain)
 
     def initial_carry(batch: tuple[int, ...]) -> Carry:
         if cfg.rnn == "none":
@@ -193,29 +193,6 @@ def make_net(cfg: NetConfig, spec: ObsSpec, value_width: int = 1, value_gain: fl
     return Net(init, apply, unroll, initial_carry, map_value_head, hidden)
 
 
-def _module(cfg: NetConfig, spec: ObsSpec, kind: Kind, value_width: int, value_gain: float) -> ActorCritic:
-    return ActorCritic(
-        num_actions=spec.num_actions,
-        action_dim=spec.action_dim,
-        value_width=value_width,
-        hidden=tuple(cfg.hidden),
-        value_hidden=tuple(cfg.value_hidden or cfg.hidden),
-        activation=cfg.activation,
-        norm=cfg.norm_order if cfg.layer_norm else "none",
-        weights=cfg.init,
-        gains=(cfg.gain_hidden, cfg.gain_policy, value_gain * cfg.gain_value),
-        std=cfg.std,
-        shared_torso=cfg.shared_torso,
-        kind=kind,
-        cell_features=cfg.cell_features,
-        value_only=spec.value_only,
-        policy_only=spec.policy_only,
-        rnn=cfg.rnn,
-        rnn_hidden=cfg.rnn_hidden,
-        dtype=cfg.compute_dtype,
-    )
-
-
 def map_value_head(params: Params, fn: Callable[[Head], Head]) -> Params:
     """Replace the value head by `fn` of it, if there is one."""
     return {**params, "value_head": fn(params["value_head"])} if "value_head" in params else params
@@ -227,47 +204,31 @@ class ActorCritic(nn.Module):
     Features are those of `hmx.nets.build.features` for T x N observations.
     """
 
-    num_actions: int
-    action_dim: int  # 0: discrete actions
-    value_width: int
-    hidden: tuple[int, ...]
-    value_hidden: tuple[int, ...]  # of the value's own trunk
-    activation: Activation
-    norm: Norm
-    weights: Init
-    gains: tuple[float, float, float]  # hidden layers, policy head, value head
-    std: Std
-    shared_torso: bool
+    cfg: NetConfig
+    spec: ObsSpec
     kind: Kind
-    cell_features: int  # of kind cells
-    value_only: int  # the last features, which the policy does not read
-    policy_only: int  # the first features, which the value does not read
-    rnn: Rnn
-    rnn_hidden: int
-    dtype: Dtype
+    value_width: int
+    value_gain: float  # times `net.gain_value`
 
     def _trunk(self, x: Any, hidden: Hidden, reset: Array, name: str, widths: tuple[int, ...]) -> tuple[Array, Hidden]:
-        prefix = name.removesuffix("torso")
-        options = self.activation, self.weights, self.gains[0], self.dtype
-        x = encode(self.kind, x, name, self.cell_features, *options)
-        torso = Torso(widths, self.activation, self.norm, self.weights, self.gains[0], self.dtype, name=name)
-        out: Array = torso(x)
-        if self.rnn == "none":
+        cfg, prefix = self.cfg, name.removesuffix("torso")
+        out = trunk(cfg, self.kind, x, name, widths)
+        if cfg.rnn == "none":
             return out, ()
         by_step = out.reshape(*reset.shape, out.shape[-1])
-        shown, hidden = RecurrentLayer(self.rnn, self.rnn_hidden, name=f"{prefix}memory")(by_step, hidden, reset)
-        return shown.reshape(-1, self.rnn_hidden), hidden
+        shown, hidden = RecurrentLayer(cfg.rnn, cfg.rnn_hidden, name=f"{prefix}memory")(by_step, hidden, reset)
+        return shown.reshape(-1, cfg.rnn_hidden), hidden
 
     def _policy_head(self, x: Array) -> Array:
-        width = self.action_dim or self.num_actions
-        said: Array = dense(width, self.gains[1], "policy_head", self.weights)(x)
-        if not self.action_dim:
+        cfg, width = self.cfg, self.spec.action_dim or self.spec.num_actions
+        said: Array = dense(width, cfg.gain_policy, "policy_head", cfg.init)(x)
+        if not self.spec.action_dim:
             return said
-        if self.std == "param":
+        if cfg.std == "param":
             own = self.param("std_raw", nn.initializers.zeros_init(), (width,), said.dtype)
             raw = jnp.broadcast_to(own[None], said.shape)
         else:
-            raw = dense(width, self.gains[1], "std_head", self.weights)(x)
+            raw = dense(width, cfg.gain_policy, "std_head", cfg.init)(x)
         return jnp.concatenate([said, raw], axis=-1)
 
     @nn.compact
@@ -281,14 +242,14 @@ class ActorCritic(nn.Module):
             carry: the RNN carry of each trunk before the first step, arrays `[N, units]`; None without one.
             reset: `[T, N]` bool; the carry is reset where it holds, before it is used.
         """
-        before = carry or ((), ())
-        seen = x[..., : -self.value_only] if self.value_only else x
-        policy, hidden = self._trunk(seen, before[0], reset, "torso", self.hidden)
+        cfg, spec, before = self.cfg, self.spec, carry or ((), ())
+        seen = x[..., : -spec.value_only] if spec.value_only else x
+        policy, hidden = self._trunk(seen, before[0], reset, "torso", cfg.hidden)
         value, after = policy, [hidden]
-        if not self.shared_torso:
-            judged = x[..., self.policy_only :] if self.policy_only else x
-            value, value_hidden = self._trunk(judged, before[1], reset, "value_torso", self.value_hidden)
+        if not cfg.shared_torso:
+            judged = x[..., spec.policy_only :] if spec.policy_only else x
+            value, value_hidden = self._trunk(judged, before[1], reset, "value_torso", cfg.value_hidden or cfg.hidden)
             after.append(value_hidden)
         output = self._policy_head(policy)
-        raw = dense(self.value_width, self.gains[2], "value_head", self.weights)(value)
+        raw = dense(self.value_width, self.value_gain * cfg.gain_value, "value_head", cfg.init)(value)
         return (output, raw), tuple(after) if carry else None

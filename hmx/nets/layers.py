@@ -11,11 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from hmx.config.schema import Activation, Dtype, Init, NetConfig
+from hmx.config.schema import Dtype, Init, NetConfig
 from hmx.types import Array, Key
-
-Norm = Literal["none", "pre", "post"]
-"""Position of a layer norm: none, before or after the activation function."""
 
 Kind = Literal["mlp", "cells", "cnn"]
 """What a network reads: vectors, the cells of a board, or images."""
@@ -90,48 +87,38 @@ def _kernel_init(gain: float, init: Init) -> nn.initializers.Initializer:
 
 
 class Torso(nn.Module):
-    """Hidden layers `[N, F] -> [N, hidden[-1]]`; `norm` is `none`, or `pre` or `post` non-linearity.
+    """Hidden layers `[N, F] -> [N, widths[-1]]`, which compute in `net.compute_dtype`, also the dtype of the result."""
 
-    The layers compute in `dtype`, which is also that of the result.
-    """
-
-    hidden: tuple[int, ...]
-    activation: Activation
-    norm: Norm
-    weights: Init = NetConfig.init
-    gain: float = math.sqrt(2.0)
-    dtype: Dtype = NetConfig.compute_dtype
+    widths: tuple[int, ...]
+    cfg: NetConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "N F"]) -> Float[Array, "N H"]:
         """Apply each layer: linear and non-linearity, with an optional layer norm before or after the latter."""
-        for i, width in enumerate(self.hidden):
-            x = dense(width, self.gain, f"dense_{i}", self.weights, self.dtype)(x)
-            if self.norm == "pre":
-                x = nn.LayerNorm(dtype=_COMPUTE[self.dtype], name=f"norm_{i}")(x)
-            x = ACTIVATIONS[self.activation](x)
+        cfg = self.cfg
+        for i, width in enumerate(self.widths):
+            x = dense(width, cfg.gain_hidden, f"dense_{i}", cfg.init, cfg.compute_dtype)(x)
+            if cfg.layer_norm and cfg.norm_order == "pre":
+                x = nn.LayerNorm(dtype=_COMPUTE[cfg.compute_dtype], name=f"norm_{i}")(x)
+            x = ACTIVATIONS[cfg.activation](x)
             self.sow(HIDDEN, "units", x)
-            if self.norm == "post":
-                x = nn.LayerNorm(dtype=_COMPUTE[self.dtype], name=f"norm_{i}")(x)
+            if cfg.layer_norm and cfg.norm_order == "post":
+                x = nn.LayerNorm(dtype=_COMPUTE[cfg.compute_dtype], name=f"norm_{i}")(x)
         return x
 
 
 class Cells(nn.Module):
     """Scalars `[N, S]` and board cells `[N, C, F]` -> `[N, S + C x cell_features]`: one small layer for all cells."""
 
-    cell_features: int
-    activation: Activation
-    weights: Init
-    gain: float
-    dtype: Dtype
+    cfg: NetConfig
 
     @nn.compact
     def __call__(self, x: tuple[Float[Array, "N S"], Float[Array, "N C F"]]) -> Float[Array, "N H"]:
         """Project every cell, and put the scalars next to the result."""
         scalars, cells = x
-        layer = dense(self.cell_features, self.gain, "cell", self.weights, self.dtype)
-        seen = layer(cells.reshape(-1, cells.shape[-1]))
-        seen = ACTIVATIONS[self.activation](seen)
+        cfg = self.cfg
+        layer = dense(cfg.cell_features, cfg.gain_hidden, "cell", cfg.init, cfg.compute_dtype)
+        seen = ACTIVATIONS[cfg.activation](layer(cells.reshape(-1, cells.shape[-1])))
         self.sow(HIDDEN, "units", seen)
         return jnp.concatenate([scalars.astype(seen.dtype), seen.reshape(scalars.shape[0], -1)], axis=-1)
 
@@ -181,18 +168,16 @@ class Convolution(nn.Module):
     """One layer of `Convolutions`, before the non-linearity; the bias starts at 0."""
 
     layer: ConvLayer
-    weights: Init
-    gain: float
-    dtype: Dtype
+    cfg: NetConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "N H W C"]) -> Float[Array, "N P Q F"]:
         """Apply the layer; its kernel is at most as large as the image."""
         side, features = self.layer.kernel, self.layer.features
         shape = (min(side, x.shape[1]), min(side, x.shape[2]), x.shape[3], features)
-        kernel = self.param("kernel", _kernel_init(self.gain, self.weights), shape)
+        kernel = self.param("kernel", _kernel_init(self.cfg.gain_hidden, self.cfg.init), shape)
         bias = self.param("bias", nn.initializers.zeros_init(), (features,))
-        compute = _COMPUTE[self.dtype] or x.dtype
+        compute = _COMPUTE[self.cfg.compute_dtype] or x.dtype
         convolved = convolve(x.astype(compute), kernel.astype(compute), self.layer.stride)
         return convolved + bias.astype(compute)[None, None, None]
 
@@ -200,49 +185,34 @@ class Convolution(nn.Module):
 class Convolutions(nn.Module):
     """Images `[N, H, W, C]` -> `[N, F]`: the layers of `conv_layers`, flattened."""
 
-    activation: Activation
-    weights: Init
-    gain: float
-    dtype: Dtype
+    cfg: NetConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "N H W C"]) -> Float[Array, "N F"]:
         """Apply each layer: convolution and non-linearity."""
         for i, layer in enumerate(conv_layers(min(x.shape[1:3]))):
-            x = Convolution(layer, self.weights, self.gain, self.dtype, name=f"conv_{i}")(x)
-            x = ACTIVATIONS[self.activation](x)
+            x = Convolution(layer, self.cfg, name=f"conv_{i}")(x)
+            x = ACTIVATIONS[self.cfg.activation](x)
             self.sow(HIDDEN, "units", x)
         return x.reshape(x.shape[0], -1)
 
 
-def encode(
-    kind: Kind,
-    x: Any,
-    name: str,
-    cell_features: int,
-    activation: Activation,
-    weights: Init,
-    gain: float,
-    dtype: Dtype,
-) -> Array:
-    """Return the vectors `[N, F]` that a trunk reads, by a layer of the calling module where `kind` has one.
+def trunk(cfg: NetConfig, kind: Kind, x: Any, name: str, widths: tuple[int, ...]) -> Array:
+    """Run layers of the calling module on what `hmx.nets.build.features` returns: one for cells or images, and a torso.
 
     Args:
+        cfg: architecture.
         kind: kind of network.
-        x: scalars and cells, images, or vectors; see `hmx.nets.build.features`.
-        name: name of the trunk.
-        cell_features: cell features of the layer for cells.
-        activation: activation of the layer.
-        weights: initial ones.
-        gain: gain of the initial weights.
-        dtype: dtype of the computation.
+        x: scalars and cells, images, or vectors.
+        name: name of the torso.
+        widths: widths of its layers.
     """
-    vectors: Array = x
     if kind == "cells":
-        vectors = Cells(cell_features, activation, weights, gain, dtype, name=f"{name}_cells")(x)
+        x = Cells(cfg, name=f"{name}_cells")(x)
     elif kind == "cnn":
-        vectors = Convolutions(activation, weights, gain, dtype, name=f"{name}_conv")(x)
-    return vectors
+        x = Convolutions(cfg, name=f"{name}_conv")(x)
+    out: Array = Torso(widths, cfg, name=name)(x)
+    return out
 
 
 Hidden = tuple[Array, ...]  # hidden state of one layer: arrays [N, units], the last of which is its output

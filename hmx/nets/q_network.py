@@ -13,9 +13,9 @@ from jaxtyping import Float
 
 from hmx.config.importing import imported
 from hmx.config.references import is_reference
-from hmx.config.schema import Activation, Dtype, Init, NetConfig
+from hmx.config.schema import NetConfig
 from hmx.nets.build import OWN_NET, Net, ObsSpec, Params, features, net_kind
-from hmx.nets.layers import HIDDEN, Kind, Norm, Torso, dense, encode
+from hmx.nets.layers import HIDDEN, Kind, dense, trunk
 from hmx.types import Array, Key
 
 _HEAD_GAIN = 0.01  # values start near 0, so that the first targets are rewards
@@ -39,24 +39,15 @@ class QNetwork(nn.Module):
     Dueling (Wang et al. 2016, arXiv:1511.06581, eq. 9): state value + advantage - mean advantage over all actions.
     """
 
+    cfg: NetConfig
+    kind: Kind
     num_actions: int
     dueling: bool
-    hidden: tuple[int, ...]
-    activation: Activation
-    norm: Norm
-    weights: Init
-    gain: float
-    kind: Kind
-    cell_features: int  # of kind cells
-    dtype: Dtype
 
     @nn.compact
     def __call__(self, x: Any) -> Float[Array, "N actions"]:
         """Run the trunk and its heads."""
-        options = self.activation, self.weights, self.gain, self.dtype
-        x = encode(self.kind, x, "torso", self.cell_features, *options)
-        torso = Torso(self.hidden, self.activation, self.norm, self.weights, self.gain, self.dtype, name="torso")
-        out: Array = torso(x)
+        out = trunk(self.cfg, self.kind, x, "torso", self.cfg.hidden)
         heads: Array = dense(self.num_actions, _HEAD_GAIN, "q_head")(out)
         if not self.dueling:
             return heads
@@ -79,18 +70,7 @@ def make_q_net(cfg: NetConfig, spec: ObsSpec, dueling: bool) -> QNet:
         net: Net = imported(OWN_NET)(cfg, spec, 0)
         return QNet(net.init, lambda params, obs: net.apply(params, None, obs, jnp.zeros(()))[0].logits)
     kind = net_kind(cfg, spec)
-    module = QNetwork(
-        num_actions=spec.num_actions,
-        dueling=dueling,
-        hidden=tuple(cfg.hidden),
-        activation=cfg.activation,
-        norm=cfg.norm_order if cfg.layer_norm else "none",
-        weights=cfg.init,
-        gain=cfg.gain_hidden,
-        kind=kind,
-        cell_features=cfg.cell_features,
-        dtype=cfg.compute_dtype,
-    )
+    module = QNetwork(cfg, kind, spec.num_actions, dueling)
 
     def init(key: Key) -> Params:
         blank = jnp.zeros((1, *spec.obs_shape), spec.obs_dtype)

@@ -235,7 +235,8 @@ def test_1_7_order_of_layer_norm():
     given, expected, same = case("layer_norm/order")
     x, w1, b1, w2, b2 = arrays(given, "x", "W1", "b1", "W2", "b2")
     for norm, name in (("none", "none"), ("post", "brax"), ("pre", "scs")):
-        torso = Torso((4,), "silu", norm)
+        order = {} if norm == "none" else {"norm_order": norm}
+        torso = Torso((4,), NetConfig(activation="silu", layer_norm=norm != "none", **order))
         params = torso.init(jax.random.key(0), x[None])["params"]
         params["dense_0"] = {"kernel": w1, "bias": b1}
         hidden = torso.apply({"params": params}, x[None])[0]
