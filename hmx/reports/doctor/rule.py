@@ -14,8 +14,9 @@ from hmx.registry.environments import step_limit
 from hmx.reports.doctor.history import History
 
 Severity = Literal["warning", "note"]
-Remedy = str | tuple[str, ...]
-"""Advice for every run; or `lower`, `raise`, `set`, `check` or `run`, an option or a command, and what follows it."""
+Verb = Literal["lower", "raise", "set", "check", "run"]
+Remedy = str | tuple[Verb, str] | tuple[Verb, str, str]
+"""Advice for every run; or what to do with an option or a command, and what follows it."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Rule:
         return f"{text[:1].upper()}{text[1:]}."
 
 
-def _applies(run: History, verb: str, key: str, more: str = "") -> bool:
+def _applies(run: History, verb: Verb, key: str, more: str = "") -> bool:
     """Return whether a run has an option or a gradient report, and can still change the option as a remedy says."""
     cfg = run.cfg
     if verb == "run":

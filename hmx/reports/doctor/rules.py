@@ -14,12 +14,12 @@ from hmx.render.quantities import number, percent
 from hmx.reports.doctor import environment
 from hmx.reports.doctor.history import WINDOW, History
 from hmx.reports.doctor.invariants import INVARIANTS
-from hmx.reports.doctor.rule import Rule
+from hmx.reports.doctor.rule import Remedy, Rule
 
 _RATIO_ROUNDING = 5e-3  # a GPU multiplies with 10 bits (TF32): 1.7e-3 was seen in a correct run of 306 M steps
 _NO_CHANGE = 1e-8  # KL
 _RATE = ("algo.learning_rate", 0.5)  # of a rollback
-_SLOWER = ("lower", "algo.learning_rate")
+_SLOWER: Remedy = ("lower", "algo.learning_rate")
 _USELESS = 0.02  # explained variance; healthy runs reached it after 8 to 44 updates, those with a bug never
 _RARE = 400
 """Episodes without a reward after which fewer than 0.75 % have one, with 95 % confidence: more than rare rewards."""
