@@ -146,7 +146,7 @@ class PairTrainer:
         paths, cfg = attempt.run(seed), config_of(attempt, seed)
         with RunLock(paths) as lock:
             ended = train_to(
-                lock, paths, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self._programs)), until=last,
+                lock, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self._programs)), until=last,
                 sinks=sinks, command_line=self._command_line, programs=self._programs,
             )  # fmt: skip
         if ended.updates < last or ended.signum is not None:

@@ -116,12 +116,11 @@ def resume(
         return worker_result(group)
     paths = find_run(run, root)
     with RunLock(paths) as lock:
-        return resume_locked(lock, paths, changes=changes or {}, sinks=sinks, command_line=command_line, group=group)
+        return resume_locked(lock, changes=changes or {}, sinks=sinks, command_line=command_line, group=group)
 
 
 def resume_locked(
     lock: RunLock,
-    paths: RunPaths,
     *,
     changes: Mapping[str, object] = NO_CHANGES,
     sinks: Sequence[Sink] = (),
@@ -134,7 +133,7 @@ def resume_locked(
 
     `programs` are those of earlier runs, which are used where they fit.
     """
-    warning = enable_cache()  # before the programs in it are used
+    warning, paths = enable_cache(), lock.paths  # the cache before the programs in it are used
     opened = _open(paths, changes, programs)
     check_alone(opened.session.cfg.run, group)
     with writing("the run folder", paths.folder, ExitCode.ARTEFACT):
@@ -146,7 +145,6 @@ def resume_locked(
 
 def train_to(
     lock: RunLock,
-    paths: RunPaths,
     new: Callable[[], NewRun],
     *,
     until: int,
@@ -155,11 +153,11 @@ def train_to(
     programs: Programs | None = None,
 ) -> TrainResult:
     """Train a run to an update, holding its lock: from its newest checkpoint, or the `new` run if it has none."""
-    if listing(paths.checkpoints):
-        return resume_locked(lock, paths, sinks=sinks, command_line=command_line, until=until, programs=programs)
+    if listing(lock.paths.checkpoints):
+        return resume_locked(lock, sinks=sinks, command_line=command_line, until=until, programs=programs)
     begun = new()
-    layout.renew_run(paths)
-    return start_run(begun, paths, sinks=sinks, command_line=command_line, until=until)
+    layout.renew_run(lock.paths)
+    return start_run(begun, lock.paths, sinks=sinks, command_line=command_line, until=until)
 
 
 def is_trained(paths: RunPaths, update: int, last: int) -> bool:

@@ -63,7 +63,7 @@ class RunInUse(HmxError):
 class RunLock:
     """Hold the lock of a run while the `with` block runs.
 
-    `note` is a message about a stale lock that was found, or empty.
+    `note` is a message about a stale lock that was found, or empty; `paths` are those of the run.
 
     Raises:
         RunInUse: another process holds it (exit code 2).
@@ -72,7 +72,7 @@ class RunLock:
 
     def __init__(self, paths: RunPaths) -> None:
         self.note = ""
-        self._paths = paths
+        self.paths = paths
         self._handle = -1
         self._stop = threading.Event()
 
@@ -80,14 +80,14 @@ class RunLock:
         try:
             self._handle = self._acquire(sealed({"schema": SCHEMA, **dataclasses.asdict(this_process())}))
         except OSError as problem:
-            raise _unusable(self._paths.lock, problem) from problem
+            raise _unusable(self.paths.lock, problem) from problem
         beat = threading.Thread(target=_beat, args=(os.dup(self._handle), self._stop), name="hmx-lock", daemon=True)
         beat.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        path = self._paths.lock
+        path = self.paths.lock
         with contextlib.suppress(OSError):
             # While this machine was suspended, another one may have taken the lock over.
             if _is_at(self._handle, path) and len(_chain(path)) == 1:
@@ -103,15 +103,15 @@ class RunLock:
 
     def moved(self, paths: RunPaths) -> None:
         """Note that the folder of the run was renamed, with the lock in it."""
-        self._paths = paths
+        self.paths = paths
 
     def _acquire(self, text: str) -> int:
-        path = self._paths.lock
+        path = self.paths.lock
         for _ in range(_TRIES):
             last = next(reversed(_chain(path)), None)
-            found = _state_of(last, self._paths.folder)
+            found = _state_of(last, self.paths.folder)
             if found.state == "held":
-                raise _refusal(self._paths, found)
+                raise _refusal(self.paths, found)
             place = last.successor if last else path
             try:
                 _create(place, text, last)
@@ -125,7 +125,7 @@ class RunLock:
                 raise
             _withdraw(text, place)
             time.sleep(_PAUSE)
-        raise _refusal(self._paths, Holding("held"))
+        raise _refusal(self.paths, Holding("held"))
 
 
 class _Link(NamedTuple):

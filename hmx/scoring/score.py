@@ -214,9 +214,7 @@ def _compare(returns: Array, null: Array | None, weights: Array, options: ScoreO
 def q_gap(
     spec: EnvSpec,
     values: Float[Array, "S A num_actions"],
-    taken: Int[Array, "S A"],
-    legal: Bool[Array, "S A num_actions"],
-    ids: UInt[Array, " S"],
+    positions: Positions,
     key: Key[Array, ""],
     options: ScoreOptions,
     probs: Float[Array, "S A num_actions"] | None = None,
@@ -227,7 +225,8 @@ def q_gap(
     agents, as in value decomposition (Sunehag et al. 2018, arXiv:1706.05296).
     """
     check_options(options, spec, probs is not None, True)
-    tried = candidates(options, spec, taken, legal, own_keys(key, ids)[0], probs)
+    k_actions, _ = own_keys(key, positions.id)
+    tried = candidates(options, spec, positions.taken, positions.legal, k_actions, probs)
     joint = jnp.take_along_axis(values, tried.action.transpose(0, 2, 1), axis=2).sum(1)
     gaps = jnp.where(tried.valid, jnp.abs(joint - joint[:, :1]), 0.0)
     weights = tried.valid.at[:, 0].set(False).astype(jnp.float32)

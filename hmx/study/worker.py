@@ -215,7 +215,7 @@ class _Worker:
             if not is_trained(paths, update, sizes.num_updates):
                 check_kills(kills, study.settings.max_kills)
                 ended = train_to(
-                    lock, paths, lambda: self._prepare(config), until=update, sinks=self._sinks(),
+                    lock, lambda: self._prepare(config), until=update, sinks=self._sinks(),
                     command_line=self._command_line, programs=self._programs,
                 )  # fmt: skip
                 self._signum = ended.signum

@@ -76,7 +76,8 @@ def test_the_gap_of_exact_values_is_the_score_of_rollouts(aggregate):
     taken = np.asarray(values.argmin(1), np.int32)
     env, options = make_frozenlake(0, slippery=False), options_of(aggregate=aggregate)
     legal, ids = jnp.ones((len(CELLS), 1, 4), bool), jnp.asarray(CELLS, jnp.uint32)
-    gap = q_gap(env.spec, values[:, None], jnp.asarray(taken)[:, None], legal, ids, jax.random.key(0), options)
+    positions = Positions(None, None, legal, jnp.asarray(taken)[:, None], ids)
+    gap = q_gap(env.spec, values[:, None], positions, jax.random.key(0), options)
     np.testing.assert_allclose(gap, found(40, taken, aggregate=aggregate).score, rtol=1e-6)
 
 

@@ -25,7 +25,7 @@ from hmx.jobs.resume import resume
 from hmx.jobs.runs import list_runs
 from hmx.records.artefact import sealed
 from hmx.records.frozen import read_config
-from hmx.records.lock import SCHEMA
+from hmx.records.lock import SCHEMA, RunLock
 from hmx.records.owner import Owner, mark_of
 from hmx.records.paths import RunPaths
 from hmx.registry.load import Loaded
@@ -185,8 +185,8 @@ def test_a_trial_that_kills_its_workers_fails_after_three(copy: Path, monkeypatc
     assert make_proposal(copy) == 5
     trial, taken = copy / "trials" / "0005", []
 
-    def dies(lock: object, paths: RunPaths, new: object, **more: object) -> None:
-        taken.append(int(paths.name))
+    def dies(lock: RunLock, new: object, **more: object) -> None:
+        taken.append(int(lock.paths.name))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

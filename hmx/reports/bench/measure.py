@@ -129,9 +129,11 @@ class EnvPlayer:
         self, env: Env, num_envs: int, seed: int, decide: SearchAct | None = None, state: TrainState | None = None,
         num_seeds: int = RunConfig.num_seeds, carry: Carry = None,
     ) -> None:  # fmt: skip
+        act_of = partial(_act_of, env, decide, num_seeds)
+
         def run(state: TrainState | None, played: _Played, acting: Array, steps: Array, key: Key) -> _Played:
             def step(i: Array, at: _Played) -> _Played:
-                act = partial(_act, decide, env, state, acting, num_seeds, at.actors.env_state)
+                act = act_of(state, acting, at.actors.env_state)
                 return _Played(*play_step(env, act, at.actors, jax.random.fold_in(key, i)))
 
             after: _Played = jax.lax.fori_loop(0, steps, step, played)
@@ -139,8 +141,7 @@ class EnvPlayer:
 
         k_start, self._key = jax.random.split(jax.random.key(seed))
         actors = jax.jit(lambda key: start(env, num_envs, carry, key))(k_start)
-        act = partial(_act, decide, env, state, jnp.bool_(False), num_seeds, actors.env_state)
-        step = partial(play_step, env, act)
+        step = partial(play_step, env, act_of(state, jnp.bool_(False), actors.env_state))
         last = jax.tree.map(_zeros, jax.eval_shape(step, actors, k_start)[1])
         self.num_envs, self._played, self._calls = num_envs, _Played(actors, last), 0
         self._program, self.compilation = compiled(
@@ -159,26 +160,27 @@ class EnvPlayer:
         self._played = jax.block_until_ready(self._program(state, self._played, np.bool_(acting), np.int32(steps), key))
 
 
-def _act(
-    decide: SearchAct | None, env: Env, state: TrainState | None, acting: Array, num_seeds: int, env_state: EnvState,
-    carry: Carry, obs: Array, legal: Array, reset: Array, key: Key,
-) -> tuple[Decision, Carry]:  # fmt: skip
-    if decide is None or state is None:
-        unknown = jnp.zeros(legal.shape[:-1])
-        action = random_actions(key, legal, env.spec.action_dim)
-        return Decision(action, unknown, jnp.zeros(legal.shape), unknown), carry
-    one = seed_state(state, 0, num_seeds)
+def _act_of(
+    env: Env, decide: SearchAct | None, num_seeds: int, state: TrainState | None, acting: Array, env_state: EnvState
+) -> Callable[[Carry, Array, Array, Array, Key], tuple[Decision, Carry]]:
+    """Return how to act from `env_state`: with `decide` if there is one and `acting` holds, else at random."""
 
-    def policy(key: Key) -> tuple[Decision, Carry]:
-        return decide(one, env_state, carry, obs, legal, reset, key)
+    def act(carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Decision, Carry]:
+        if decide is None or state is None:
+            unknown = jnp.zeros(legal.shape[:-1])
+            action = random_actions(key, legal, env.spec.action_dim)
+            return Decision(action, unknown, jnp.zeros(legal.shape), unknown), carry
+        policy = partial(decide, seed_state(state, 0, num_seeds), env_state, carry, obs, legal, reset)
 
-    def random(key: Key) -> tuple[Decision, Carry]:
-        decision: Decision = jax.tree.map(_zeros, jax.eval_shape(policy, key)[0])
-        action = random_actions(key, legal, env.spec.action_dim).astype(decision.action.dtype)
-        return decision._replace(action=action), carry
+        def random(key: Key) -> tuple[Decision, Carry]:
+            decision: Decision = jax.tree.map(_zeros, jax.eval_shape(policy, key)[0])
+            action = random_actions(key, legal, env.spec.action_dim).astype(decision.action.dtype)
+            return decision._replace(action=action), carry
 
-    decided: tuple[Decision, Carry] = jax.lax.cond(acting, policy, random, key)
-    return decided
+        decided: tuple[Decision, Carry] = jax.lax.cond(acting, policy, random, key)
+        return decided
+
+    return act
 
 
 def _zeros(leaf: jax.ShapeDtypeStruct) -> Array:

@@ -219,7 +219,7 @@ def _proxy(task: ScoreTask, policy: Continuation, params: Any, positions: Positi
     if agent.network.are_values:
         values = agent.network.outputs(params, positions.obs)
         probs = policy.probs(params, positions.obs, positions.legal) if policy.probs and options.needs_probs else None
-        return q_gap(agent.env.spec, values, positions.taken, positions.legal, positions.id, key, options, probs)
+        return q_gap(agent.env.spec, values, positions, key, options, probs)
     step = dataclasses.replace(options, metric="dmean", bootstrap=True, null=False, corrected=False)
     return compare(play(agent.env, policy, params, positions, key, step, jnp.int32(1)), step).score
 
