@@ -19,7 +19,6 @@ from hmx.config.schema import Config
 from hmx.envs.belief import as_seen, play
 from hmx.envs.protocol import Env, EnvSpec, EnvState, playable
 from hmx.errors import HmxError
-from hmx.registry.algorithms import find_algorithm
 from hmx.rl import distributions
 from hmx.rl.tree_search import Found, Judged, Simulated, search
 from hmx.rl.value_codec import symlog
@@ -36,11 +35,6 @@ class _Position(NamedTuple):
 
     env_state: EnvState
     carry: Carry  # after the network has read the position
-
-
-def simulations_of(cfg: Config, asked: int | None = None) -> int | None:
-    """Return the simulations per decision of a run: as requested, or else as in training; None means no search."""
-    return find_algorithm(cfg.algo.name).simulations(cfg) if asked is None else asked
 
 
 def check_search(spec: EnvSpec, num_simulations: int) -> None:

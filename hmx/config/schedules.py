@@ -7,12 +7,9 @@ exceed 1, where a cosine rises again, a linear entropy bonus turns negative and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from hmx.config.fields import get
 from hmx.config.learning import Schedule
-from hmx.config.schema import Config
 
 
 def progress(agent_steps: int, total: int) -> float:
@@ -83,25 +80,4 @@ SCHEDULED: dict[str, Scheduled] = {
     "start_share": Scheduled("starts.share", "starts.share_schedule", "starts.share_end"),
     "ref_kl_coef": Scheduled("ppo.ref_kl_coef", "ppo.ref_kl_schedule", "ppo.ref_kl_end"),
 }
-_ABSENT_AT_0 = ("clip_vf_eps", "start_share", "ref_kl_coef")
-
-
-def scheduled_values(cfg: Config, done: float, names: Iterable[str]) -> dict[str, float]:
-    """Return scheduled hyperparameters, by their names in `SCHEDULED`, where the share `done` of the run is.
-
-    The value clip, later starts, the penalty of a reference policy and the exponent of the importance weights are
-    absent where they are off.
-    """
-    values: dict[str, float] = {}
-    for name in names:
-        keys = SCHEDULED[name]
-        start = get(cfg, keys.start)
-        end = get(cfg, keys.end)
-        if name in _ABSENT_AT_0 and not start:
-            continue
-        warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0
-        rate = cfg.algo.schedule_rate
-        values[name] = value(get(cfg, keys.schedule), start, start * end, done, rate, warmup)
-    if cfg.ppo.prio_alpha:
-        values["prio_beta"] = prio_beta(cfg.ppo.prio_beta0, cfg.ppo.prio_alpha, done)
-    return values
+ABSENT_AT_0 = ("clip_vf_eps", "start_share", "ref_kl_coef")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.jobs.evaluate import make_player
 from hmx.jobs.evaluation import RANDOM, PolicyStats
@@ -33,7 +32,7 @@ def make_evaluations(
     run, updates = session.cfg.run, session.sizes.num_updates
     if not (run.evaluations and run.eval_episodes) or session.env.spec.simulator is not None:
         return ()
-    name, simulations = session.task.algorithm.evaluated_by, simulations_of(session.cfg)
+    name, simulations = session.task.algorithm.evaluated_by, session.task.simulations
     episodes = min(run.eval_episodes, _SEARCHED if name == "search" else _EPISODES)
     play = make_player(session, episodes, simulations, session.cfg.reward, (RANDOM, name))
     longest = max(_LENGTH, session.sizes.total_env_steps // run.evaluations // episodes)

@@ -28,7 +28,7 @@ from hmx.algos.evaluate import (
     random_policy,
     search_policy,
 )
-from hmx.algos.search import check_search, make_search, searched, simulations_of
+from hmx.algos.search import check_search, make_search, searched
 from hmx.algos.types import TrainState
 from hmx.config.codec import diff
 from hmx.config.coerce import show
@@ -104,7 +104,7 @@ def evaluate(
     found = Run.find(run, root)
     with trusting(trust):
         cfg = (task := changed(found, changes or {}, free=[SEES])).config
-        policies, search = _chosen(policies, search, simulations_of(cfg, search))
+        policies, search = _chosen(policies, search, task.simulations if search is None else search)
         _check(episodes, policies, search)
         warning = enable_cache()
         session = open_task(task.changed({SEES: found.cfg.gumbel.sees}), found.paths)

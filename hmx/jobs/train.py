@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 from jax.sharding import Mesh
 
-from hmx.algos.search import simulations_of
 from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.config.problem import line
@@ -325,7 +324,7 @@ def _evaluate(training: Training, done: LoopResult) -> tuple[PolicyStats, ...]:
     if not episodes:
         return ()
     sink_group.phase("evaluating")
-    play = make_player(session, episodes, simulations_of(session.cfg))
+    play = make_player(session, episodes, session.task.simulations)
     for policy in (RANDOM, session.task.algorithm.evaluated_by):
         if done.signum is None and training.guard.requested is None:
             rows += play(done.state, policy, session.cfg.run.seed)

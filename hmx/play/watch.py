@@ -15,7 +15,7 @@ import jax
 from rich.console import Console
 
 from hmx.algos.evaluate import random_policy
-from hmx.algos.search import make_act, searched, simulations_of
+from hmx.algos.search import make_act, searched
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
 from hmx.envs.belief import imagine
@@ -148,8 +148,8 @@ def restored_state(run: Run, session: Session, checkpoint: int | None, warn: Say
 
 
 def agent_policy(session: Session, state: TrainState, greedy: bool, search: int | None) -> FramePolicy:
-    """Return the policy of an agent; `search` is the number of simulations, see `simulations_of`."""
-    search, env = simulations_of(session.cfg, search), session.env
+    """Return the policy of an agent; `search` is the number of simulations, None for that of training."""
+    search, env = session.task.simulations if search is None else search, session.env
     seen = searched(env, session.cfg.gumbel.sees, search)
     expect = None if seen is env else jax.jit(partial(imagine, env))
     decide: Callable[..., Any] = jax.jit(make_act(session.algorithm, seen, session.cfg, search, greedy))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
+from hmx.config.fields import get
 from hmx.config.importing import imported
 from hmx.config.option import ALGORITHMS
 from hmx.config.problem import Problem
-from hmx.config.schedules import scheduled_values
+from hmx.config.schedules import ABSENT_AT_0, SCHEDULED, prio_beta, value
 from hmx.config.schema import Config
 from hmx.registry.sizes import Sizes
 
@@ -97,5 +98,20 @@ def built_in() -> tuple[AlgorithmEntry, ...]:
 
 
 def hyperparameters(cfg: Config, done: float) -> dict[str, float]:
-    """Return every scheduled hyperparameter that the algorithm reads, where the share `done` of the run is."""
-    return scheduled_values(cfg, done, find_algorithm(cfg.algo.name).schedules)
+    """Return every scheduled hyperparameter that the algorithm reads, where the share `done` of the run is.
+
+    The value clip, later starts, the penalty of a reference policy and the exponent of the importance weights are
+    absent where they are off.
+    """
+    values: dict[str, float] = {}
+    for name in find_algorithm(cfg.algo.name).schedules:
+        keys = SCHEDULED[name]
+        start = get(cfg, keys.start)
+        if name in ABSENT_AT_0 and not start:
+            continue
+        warmup = cfg.algo.lr_warmup if name == "learning_rate" else 0.0
+        end, rate = start * get(cfg, keys.end), cfg.algo.schedule_rate
+        values[name] = value(get(cfg, keys.schedule), start, end, done, rate, warmup)
+    if cfg.ppo.prio_alpha:
+        values["prio_beta"] = prio_beta(cfg.ppo.prio_beta0, cfg.ppo.prio_alpha, done)
+    return values

@@ -50,6 +50,11 @@ class Loaded(NamedTuple):
         return find_algorithm(self.config.algo.name)
 
     @property
+    def simulations(self) -> int | None:
+        """Return the simulations per decision where it plays by search."""
+        return self.algorithm.simulations(self.config)
+
+    @property
     def values(self) -> dict[str, Any]:
         """Return every value by dotted key."""
         return values_of(self.config)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from hmx.config.learning import ScoreConfig
-from hmx.config.schedules import progress, scheduled_values, value
+from hmx.config.schedules import progress, value
 from hmx.config.schema import Config
+from hmx.registry.algorithms import hyperparameters
 
 
 def replay_ratio(cfg: Config) -> float:
@@ -54,7 +55,7 @@ def q_values(cfg: Config, update: int) -> dict[str, float | bool]:
     falling = min(done / dqn.epsilon_fraction, 1.0) if dqn.epsilon_fraction else 1.0
     learns = update >= first_learning_update(dqn.learn_starts, batch)
     values: dict[str, float | bool] = {
-        "learning_rate": scheduled_values(cfg, done, ("learning_rate",))["learning_rate"],
+        **hyperparameters(cfg, done),
         "epsilon": value("linear", dqn.epsilon_start, dqn.epsilon_end, falling),
         "gradient_steps": float(dqn.gradient_steps if learns else 0),
         "survey": (update + 1) % replay.survey_every == 0,

@@ -16,7 +16,7 @@ import numpy as np
 
 from hmx.algos.collector import StepResult, play_step, start
 from hmx.algos.evaluate import random_actions
-from hmx.algos.search import SearchAct, make_act, searched, simulations_of
+from hmx.algos.search import SearchAct, make_act, searched
 from hmx.algos.types import Carry, Decision, RolloutState, TrainState
 from hmx.config.schema import RunConfig
 from hmx.envs.protocol import Env, EnvState
@@ -235,7 +235,7 @@ class Updates:
     def rollouts(self) -> tuple[Rollouts, ...]:
         """Return the kinds of rollouts to measure, from the cheapest to that of an update without its learning."""
         session, cfg, num_envs = self.session, self.session.cfg, self.num_envs
-        search = simulations_of(cfg)
+        search = session.task.simulations
         env = searched(session.env, cfg.gumbel.sees, search)
         decide = make_act(session.algorithm, env, cfg, search, greedy=False)  # as rollouts do
         carry = session.algorithm.initial_carry((num_envs, env.spec.num_agents))

@@ -20,7 +20,7 @@ from hmx.algos.evaluate import (
     make_recorder,
     record,
 )
-from hmx.algos.search import make_act, searched, simulations_of
+from hmx.algos.search import make_act, searched
 from hmx.envs.pictures import described
 from hmx.envs.protocol import EnvSpec, take
 from hmx.jobs.evaluate import side_by_side
@@ -82,14 +82,14 @@ def _plan(session: Session, request: ReportRequest, evaluation: Sequence[PolicyS
     row = next((row for row in evaluation if row.policy != RANDOM and row.seed == cfg.run.seed), None)
     if request.of_evaluation and row is not None and 0 < row.episodes <= MOST:
         key = eval_key(cfg.run.seed)
-        search = simulations_of(cfg) if row.policy == "search" else None
-        num_envs = side_by_side(session.env, cfg.env.num_envs, row.episodes, simulations_of(cfg) is not None)
+        search = session.task.simulations if row.policy == "search" else None
+        num_envs = side_by_side(session.env, cfg.env.num_envs, row.episodes, session.task.simulations is not None)
         return _Plan(row, row.policy == "greedy", cfg.run.seed, key, num_envs, row.episodes, search, None)
     episodes, key = request.num_episodes or EPISODES, jax.random.fold_in(jax.random.key(request.seed), _STREAM)
     num_envs, longest = episodes, min(session.env.spec.max_steps or LONGEST, LONGEST)
     if session.env.spec.simulator is not None:
         num_envs, longest = cfg.env.num_envs, 0
-    return _Plan(None, request.greedy, request.seed, key, num_envs, episodes, simulations_of(cfg), longest or None)
+    return _Plan(None, request.greedy, request.seed, key, num_envs, episodes, session.task.simulations, longest or None)
 
 
 def _play(session: Session, state: Any, plan: _Plan, progress: Progress) -> tuple[Episodes, tuple[PlayedEpisode, ...]]:
