@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from hmx.cli.options import SIZE_OPTIONS, ConfigFile, Preset, Quiet, Sets, Typed, configure, with_options
+from hmx.cli.options import SIZE_OPTIONS, Quiet, Start, Typed, with_options
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.reports.bench.request import BenchRequest
 
 
 @with_options(SIZE_OPTIONS)
-def bench(
-    request: BenchRequest,
-    typed: Typed,
-    preset: Preset = None,
-    config: ConfigFile = None,
-    sets: Sets = None,
-    quiet: Quiet = False,
-    *,
-    outputs: ReportOutputs,
-) -> None:
+def bench(request: BenchRequest, typed: Typed, start: Start, quiet: Quiet = False, *, outputs: ReportOutputs) -> None:
     """Measure how fast a configuration trains on this machine, and what takes the time.
 
     Measures compiling, the environment, acting, whole updates, saving and logging in turn for about a minute, names the
@@ -28,7 +19,7 @@ def bench(
     """
     from hmx.console.progress import progress
 
-    task = configure(typed, sets, config, preset)
+    task = start.bound(typed)
 
     from hmx.reports.bench.document import document, values
 

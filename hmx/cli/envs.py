@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import Sets, argument, configure
+from hmx.cli.options import Sets, Start, argument
 from hmx.cli.output import Outputs, write_outputs
 from hmx.config.schema import ENV_IDS, EnvConfig
 from hmx.registry.environments import find_source
@@ -38,5 +38,5 @@ def envs(
     if env is None:
         rows = list_environments()
     else:
-        rows = [build_environment(configure({"env.id": env}, sets, None, None).config.env)]
+        rows = [build_environment(Start(sets=sets).bound({"env.id": env}).config.env)]
     write_outputs(to_json(rows), document(rows), outputs)

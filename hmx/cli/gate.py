@@ -14,7 +14,7 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import say
-from hmx.cli.options import ConfigFile, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
+from hmx.cli.options import Quiet, Sets, Start, Typed, argument, ask, flagged, switch, with_options
 from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL
 from hmx.errors import ExitCode
@@ -35,15 +35,6 @@ _FIXED = ("run.name", "run.root", "run.seed", "run.num_seeds", "run.total_steps"
 
 
 @dataclass(frozen=True)
-class GateStart:
-    """What the first baseline starts from."""
-
-    preset: Preset = None
-    config: ConfigFile = None
-    sets: Sets = None
-
-
-@dataclass(frozen=True)
 class TryOptions:
     """How to try a change."""
 
@@ -60,7 +51,7 @@ class TryOptions:
 def new(
     typed: Typed,
     request: GateRequest,
-    baseline: GateStart,
+    baseline: Start,
     gate: Annotated[str, argument("GATE", "Name below gates/, or path of the folder.", completion.nothing)],
     command: OtherTrainer = None,
     *,
@@ -77,12 +68,8 @@ def new(
     from hmx.gates import report as reports
     from hmx.gates.campaign import new_gate
     from hmx.gates.records import PLACES
-    from hmx.registry.load import load
 
-    loaded = None
-    if not command or typed or baseline != GateStart():
-        sets, file = baseline.sets or (), baseline.config
-        loaded = load(preset=baseline.preset, file=file, sets=sets, flags=typed, new_run=True)
+    loaded = baseline.load(typed) if not command or typed or baseline != Start() else None
     made = new_gate(PLACES.place(gate), request, loaded, command or ())
     found = reports.gate_status(made)
     write_outputs(found.to_json(), reports.status(found), outputs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
 from dataclasses import fields as fields_in
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -194,11 +194,25 @@ Preset = Annotated[
 RunArgument = Annotated[Path, argument("RUN", "A run: its name below runs/, or the path of its folder.")]
 
 
-def configure(typed: Typed, sets: list[str] | None, config: Path | None, preset: str | None) -> Loaded:
-    """Load the configuration of a new run that the options of a command ask for."""
-    from hmx.registry.load import bind, load
+@dataclass(frozen=True)
+class Start:
+    """What the configuration of a new run starts from."""
 
-    return bind(load(preset=preset, file=config, sets=sets or (), flags=typed, new_run=True))
+    preset: Preset = None
+    config: ConfigFile = None
+    sets: Sets = None
+
+    def load(self, typed: Typed) -> Loaded:
+        """Load the configuration, with the typed values."""
+        from hmx.registry.load import load
+
+        return load(preset=self.preset, file=self.config, sets=self.sets or (), flags=typed, new_run=True)
+
+    def bound(self, typed: Typed) -> Loaded:
+        """Load the configuration with the SHA-256 of every file of the user."""
+        from hmx.registry.load import bind
+
+        return bind(self.load(typed))
 
 
 def with_devices(typed: Typed, hosts: Hosts) -> Typed:

@@ -13,7 +13,20 @@ import typer
 
 from hmx.cli import completion
 from hmx.cli.boundary import print_json, say, write_report
-from hmx.cli.options import DryRun, Json, Preset, Quiet, Sets, Typed, argument, ask, flagged, switch, with_options
+from hmx.cli.options import (
+    DryRun,
+    Json,
+    Preset,
+    Quiet,
+    Sets,
+    Start,
+    Typed,
+    argument,
+    ask,
+    flagged,
+    switch,
+    with_options,
+)
 from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL, OUTPUT_PANEL
 from hmx.config.textfile import quoted
@@ -93,19 +106,15 @@ def new(
 
 def _configs(typed: Typed, sets: list[str] | None, files: Sequence[Path], preset: str | None) -> dict[str, Loaded]:
     """Load what trials start from: one configuration, or several files by their names."""
-    from hmx.registry.load import load
     from hmx.study.create import BASE
 
     if len(files) < 2:
         file = files[0] if files else None
-        return {BASE: load(preset=preset, file=file, sets=sets or (), flags=typed, new_run=True)}
+        return {BASE: Start(preset, file, sets).load(typed)}
     names = [file.name.removesuffix(".toml") for file in files]
     if len(set(names)) < len(names):
         raise HmxError(f"two configurations have the same name: {', '.join(names)}", "rename one of the files")
-    return {
-        name: load(preset=preset, file=file, sets=sets or (), flags=typed, new_run=True)
-        for name, file in zip(names, files, strict=True)
-    }
+    return {name: Start(preset, file, sets).load(typed) for name, file in zip(names, files, strict=True)}
 
 
 def work(

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from hmx.cli.options import (
-    ConfigFile,
-    DryRun,
-    Full,
-    Preset,
-    Quiet,
-    Sets,
-    Typed,
-    configure,
-    flagged,
-    switch,
-    with_devices,
-    with_options,
-)
+from hmx.cli.options import DryRun, Full, Quiet, Start, Typed, flagged, switch, with_devices, with_options
 from hmx.cli.output import Outputs
 from hmx.config.option import RUN_PANEL
 from hmx.runs.cluster.hosts import Hosts
@@ -26,9 +13,7 @@ from hmx.runs.cluster.hosts import Hosts
 @with_options(flagged())
 def train(
     *,  # in the order of the help: what to train first
-    preset: Preset = None,
-    config: ConfigFile = None,
-    sets: Sets = None,
+    start: Start,
     typed: Typed,
     hosts: Hosts,
     force: Annotated[bool, switch("--force", "Replace a run of the same name.", RUN_PANEL)] = False,
@@ -44,7 +29,7 @@ def train(
 
     Example: hmx train --env corridor --steps 200k --seed 1
     """
-    task = configure(with_devices(typed, hosts), sets, config, preset)
+    task = start.bound(with_devices(typed, hosts))
     from hmx.cli.training import dry, run
 
     if dry_run:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from hmx.cli import completion
 from hmx.cli.boundary import check_reports, print_json, say
-from hmx.cli.options import Json, Quiet, Sets, argument, ask, configure
+from hmx.cli.options import Json, Quiet, Sets, Start, argument, ask
 from hmx.config.schema import ENV_IDS
 from hmx.config.textfile import quoted
 from hmx.console.progress import progress
@@ -72,7 +72,7 @@ def watch(
         from hmx.play.watch import show
         from hmx.play.watch import watch as frames_of
 
-        chosen = configure(asked, sets, None, None).config.env if asked or sets else None
+        chosen = Start(sets=sets).bound(asked).config.env if asked or sets else None
         pictures = can_show(Console()) if in_terminal else save is not None and save.suffix == ".gif"
         frames = frames_of(
             run, request, env=chosen, pictures=pictures, warn=warnings.append, phase=lambda name: report(name, 0, 0)
