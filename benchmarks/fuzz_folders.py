@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.gates import records as gates
+from hmx.gates.records import decide
 from hmx.gates.report import gate_status, report
-from hmx.gates.verdicts import decide
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import Score, recorded_pairs
 from hmx.runs.lowered import SUFFIX, LoweredPrograms

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
-from hmx.gates.records import Attempt, GateProgram, GateSettings, Ledger, SeedPair
-from hmx.gates.verdicts import decide
+from hmx.gates.records import Attempt, GateProgram, GateSettings, Ledger, SeedPair, decide
 from hmx.study.records import Objective
 
 RETURNS = Path(__file__).with_name("gate_returns.json")

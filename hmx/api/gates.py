@@ -11,8 +11,8 @@ from hmx.api.hints import for_python
 from hmx.config.fields import fields_of
 from hmx.errors import HmxError
 from hmx.gates import campaign, records, report, verify
+from hmx.gates.records import GateRequest
 from hmx.gates.report import AttemptFacts, GateStatus
-from hmx.gates.request import GateRequest
 from hmx.gates.verify import GateVerification
 from hmx.registry import user_code
 from hmx.registry.load import read_request

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from hmx.config.coerce import BadValue, coerce
 from hmx.config.fields import FIELDS, Field, fields_of
 from hmx.errors import HmxError
-from hmx.gates.request import GateRequest
+from hmx.gates.records import GateRequest
 from hmx.registry.trust import ACCEPT_FLAG, TRUST_FLAG
 from hmx.study.request import SearchRequest
 

@@ -18,7 +18,7 @@ from hmx.cli.options import Quiet, Sets, Start, Typed, argument, ask, flagged, s
 from hmx.cli.output import Outputs, ReportOutputs, write_outputs
 from hmx.config.option import CONFIG_PANEL
 from hmx.errors import ExitCode
-from hmx.gates.request import PANEL, GateRequest
+from hmx.gates.records import PANEL, GateRequest
 
 if TYPE_CHECKING:
     from hmx.runs.sinks import Sink

@@ -27,15 +27,15 @@ from hmx.gates.records import (
     SOURCE,
     VERDICT,
     Attempt,
+    GateRequest,
     GateSettings,
     GateVerdict,
     Ledger,
     alone,
     attempt_folder,
     read_gate,
+    verdict_of,
 )
-from hmx.gates.request import GateRequest
-from hmx.gates.verdicts import verdict_of
 from hmx.gates.worker import PairTrainer, Show, Tell, recorded_pairs
 from hmx.records.atomic import writing
 from hmx.registry.check import error_of, known_problems
@@ -61,11 +61,6 @@ class Change:
     source: Path | None = None  # a checkout of hmx
     command: Sequence[str] = ()  # of another trainer
     abandon: bool = False  # end the attempt that has no verdict, as undecided
-
-    @property
-    def of_hmx(self) -> bool:
-        """Whether it changes hmx or its options."""
-        return bool(self.sets or self.flags or self.source)
 
 
 def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, command: Sequence[str] = ()) -> Ledger:
@@ -132,8 +127,7 @@ def _first(loaded: Loaded, request: GateRequest, metric: str) -> Made:
         message = f"--max-seeds {request.max_seeds} is not a multiple of --seeds {cfg.run.num_seeds}"
         raise HmxError(message, f"--max-seeds {request.max_seeds + more}")
     open_session(cfg)  # its own checks
-    made = programs.of_config(Loaded(cfg))
-    return made._replace(program=dataclasses.replace(made.program, text="the first baseline"))
+    return programs.of_config(Loaded(cfg), "the first baseline")
 
 
 def try_change(
@@ -185,7 +179,7 @@ def try_change(
 
 def _attempt(gate: Ledger, change: Change) -> Attempt:
     """Return the attempt of a change: the one that is open or was made before, otherwise a new one."""
-    now, baseline, given = gate.open, gate.baseline, change.of_hmx or bool(change.command)
+    now, baseline, given = gate.open, gate.baseline, any((change.sets, change.flags, change.source, change.command))
     if change.abandon and given:
         raise HmxError("--abandon ends an attempt and tries no change", f"hmx gate try {gate.argument} --abandon")
     if not given:
@@ -214,7 +208,7 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
 
 def _candidate(baseline: Attempt, change: Change, metric: str) -> Made:
     """Return the program of a change."""
-    if change.command and (change.of_hmx or not baseline.program.command):
+    if change.command and (change.sets or change.flags or change.source or not baseline.program.command):
         raise HmxError("a command has no options of hmx, and is compared with a command only", "hmx gate new --help")
     if change.command:
         return programs.of_command(change.command)
@@ -225,11 +219,10 @@ def _candidate(baseline: Attempt, change: Change, metric: str) -> Made:
     if problems := known_problems(loaded.config):
         raise error_of(problems, loaded.values, loaded.origins)
     source = change.source or (baseline.folder / SOURCE if baseline.program.source else None)
-    made = programs.of_config(loaded, source)
     changed = {key: value for key, value in loaded.values.items() if value != before.get(key)}
     text = [f"{key}={show(value)}" for key, value in changed.items() if key not in programs.NO_PART]
     text += [f"--source {change.source}"] if change.source else []
-    return made._replace(program=dataclasses.replace(made.program, text=" ".join(text) or "nothing"))
+    return programs.of_config(loaded, " ".join(text) or "nothing", source)
 
 
 def _without_training(gate: Ledger, attempt: Attempt) -> GateVerdict | None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from hmx.config import codec
 from hmx.config.coerce import show
-from hmx.config.files import make_folder, read_plain, sha256_of, words
+from hmx.config.files import read_plain, sha256_of, words
 from hmx.config.references import is_reference, parse
 from hmx.errors import ExitCode, HmxError
 from hmx.gates.records import ATTEMPT, CODE, CONFIG, SOURCE, Attempt, GateProgram
@@ -35,17 +35,15 @@ from hmx.study.records import write_once
 NO_PART = {*OF_THE_HOST, *HASHES.values()} - {"run.init_from"}  # keys that change no result
 _NAMES = re.compile(r"@[\w.$-]+")  # of the functions in a lowered program
 _OPAQUE = "callback"  # part of the name of a call whose program is not in the text
-Files = Mapping[str, bytes]  # by relative path
 Values = Mapping[str, Any]  # of a configuration, by dotted key
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 
 
 class Made(NamedTuple):
-    """A program, and what its attempt keeps of it."""
+    """A program, and the files that its attempt keeps of it, by path in its folder."""
 
     program: GateProgram
-    files: Mapping[str, Files] = MappingProxyType({})  # to copy, by folder
-    config: str = ""  # empty for a command
+    copies: Mapping[str, bytes] = MappingProxyType({})
 
 
 def load_changed(attempt: Attempt, sets: Sequence[str] = (), flags: Mapping[str, object] = NO_CHANGES) -> Loaded:
@@ -55,15 +53,15 @@ def load_changed(attempt: Attempt, sets: Sequence[str] = (), flags: Mapping[str,
         HmxError: a change is not valid (exit code 2), or the configuration is damaged (3).
     """
     loaded = load(file=attempt.folder / CONFIG, environ={}, sets=sets, flags=flags, check=False)
-    kept = {key: text for key, text in copied(attempt).items() if loaded.origins[key].startswith(CONFIG)}
+    folder = attempt.folder.resolve() / CODE
+    kept = {key: f"{folder / name}:{parse(loaded.values[key]).function}" for key, name in attempt.program.code.items()
+            if loaded.origins[key].startswith(CONFIG)}  # fmt: skip
     return loaded.changed({**kept, **dict.fromkeys(HASHES.values(), "")})
 
 
 def copied(attempt: Attempt) -> dict[str, str]:
     """Return the references to the copies of an attempt's code, by key."""
-    values = load(file=attempt.folder / CONFIG, environ={}, check=False).values
-    folder = attempt.folder.resolve() / CODE
-    return {key: f"{folder / name}:{parse(values[key]).function}" for key, name in attempt.program.code.items()}
+    return {key: load_changed(attempt).values[key] for key in attempt.program.code}
 
 
 def check_trusted(attempt: Attempt) -> None:
@@ -72,49 +70,54 @@ def check_trusted(attempt: Attempt) -> None:
         place = attempt.folder.resolve() / ATTEMPT
         check_allowed(place, sha256_of(place))
     if not attempt.program.command:
-        _check_code(load_changed(attempt).values)
+        _references(load_changed(attempt).values)
 
 
-def _check_code(values: Values) -> dict[str, str]:
-    """Refuse (exit code 2) code that the user does not trust; return the references to it, by key."""
-    found = {key: reference_of(values[key], key) for key in HASHES}
+def _references(values: Values) -> dict[str, str]:
+    """Return the references to code by key; refuse (exit code 2) code that the user does not trust."""
+    found = {key: text for key in HASHES if (text := reference_of(values[key], key))}
     for key, text in found.items():
-        if text:
-            check_code(text, key, "")  # imports nothing
-    return {key: text for key, text in found.items() if text}
+        check_code(text, key, "")  # imports nothing
+    return found
 
 
-def of_config(loaded: Loaded, source: Path | None = None) -> Made:
+def of_config(loaded: Loaded, text: str, source: Path | None = None) -> Made:
     """Return the program of a configuration.
 
     Args:
         loaded: the configuration.
+        text: how it differs from the baseline.
         source: a checkout of hmx that trains it; None for this hmx.
 
     Raises:
         HmxError: a file cannot be read, two have the same name, or `source` is not a checkout (exit code 2).
     """
     values = bind(loaded).values
-    code, copies, named, functions = dict[str, str](), dict[str, bytes](), dict[str, str](), dict[str, str]()
-    for key, text in _check_code(values).items():
-        place, (target, function) = code_file(text, key), parse(text)
-        beside = _beside(text, key, place) if is_reference(text) else {place.name: read_plain(place)}
+    options = {key: show(value) for key, value in values.items() if key not in NO_PART}
+    copies = {CONFIG: codec.to_toml(loaded.config).encode()}
+    code, named = dict[str, str](), dict[str, str]()
+    for key, reference in _references(values).items():
+        place, (target, function) = code_file(reference, key), parse(reference)
+        own = is_reference(reference)
+        beside = _beside(reference, key, place) if own else {place.name: read_plain(place)}
         if target.endswith(".py"):
-            if other := [name for name in beside if copies.get(name, beside[name]) != beside[name]]:
-                raise HmxError(f"two files of code have the name {other[0]}", "rename one of them")
-            code[key] = place.name
-            copies |= beside
+            code[key], files = place.name, {f"{CODE}/{name}": data for name, data in beside.items()}
+            if other := [name for name in files if copies.get(name, files[name]) != files[name]]:
+                raise HmxError(f"two files of code have the name {Path(other[0]).name}", "rename one of them")
+            copies |= files
         else:
-            named |= {str(place.parent / name): digest for name, digest in _hashes(beside).items()}
-        functions |= {key: function} if is_reference(text) else {}
-    kept = {key: show(value) for key, value in values.items() if key not in NO_PART}
-    options, tree = codec.sha256(sorted({**kept, **functions}.items())), _tree(source) if source else {}
-    made_by = codec.sha256(_hashes(tree)) if source else code_digest()
-    digest = codec.sha256([options, _hashes(copies), named, made_by])
+            named |= _hashes({str(place.parent / name): data for name, data in beside.items()})
+        options |= {key: function} if own else {}
+    if source:
+        copies |= _tree(source)
+    hashes = _hashes(copies)
+    parts = [*sorted(options.items()), *sorted(named.items()), "" if source else code_digest()]
+    digest = codec.sha256([parts, {name: one for name, one in hashes.items() if name != CONFIG}])
     program = GateProgram(
-        text="", digest=digest, options=options, files=named, code=code, source=made_by if source else ""
-    )
-    return Made(program, {CODE: copies, SOURCE: tree}, codec.to_toml(loaded.config))
+        text=text, digest=digest, options=codec.sha256(sorted(options.items())), files=named, code=code, copies=hashes,
+        source=str(source or ""),
+    )  # fmt: skip
+    return Made(program, copies)
 
 
 def versions() -> dict[str, str]:
@@ -133,19 +136,19 @@ def _beside(text: str, key: str, place: Path) -> dict[str, bytes]:
 
 
 def _tree(checkout: Path) -> dict[str, bytes]:
-    """Return the files of a checkout of hmx by relative path."""
+    """Return the files of a checkout of hmx by the path of their copy."""
     root = checkout if (checkout / "hmx" / "__init__.py").is_file() else checkout / "src"
     if not (root / "hmx" / "__init__.py").is_file():
         message = f"{checkout} is not a checkout of hmx: it has no file hmx/__init__.py"
         raise HmxError(message, "give the folder of a clone: --source FOLDER")
     paths = (path for path in sorted((root / "hmx").rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
     try:
-        return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+        return {f"{SOURCE}/{path.relative_to(root)}": path.read_bytes() for path in paths}
     except OSError as problem:
         raise HmxError(f"cannot read {checkout}: {words(problem)}", "check its permissions") from None
 
 
-def _hashes(files: Files) -> dict[str, str]:
+def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
@@ -184,19 +187,16 @@ def write_attempt(attempt: Attempt, made: Made) -> None:
     """Write an attempt, its own file last, and trust what it names; a command that was killed writes it again."""
     folder = attempt.folder
     with writing("the attempt", folder, ExitCode.ARTEFACT):
-        for name, contents in made.files.items():
-            shutil.rmtree(folder / name, ignore_errors=True)
-            for relative, data in contents.items():
-                path = folder / name / relative
-                make_folder(folder / name, parents=True)  # not through a link
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(data)
-        if made.config:
-            folder.mkdir(parents=True, exist_ok=True)
-            atomic.write_text(folder / CONFIG, made.config)
+        for place in (folder / CODE, folder / SOURCE):
+            if os.path.lexists(place):
+                shutil.rmtree(place)  # refuses a link
+        for relative, data in made.copies.items():
+            path = folder / relative
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write_bytes(path, data)
     write_once(folder / ATTEMPT, attempt)
     allow_file(folder.resolve() / ATTEMPT)
-    for key, text in copied(attempt).items() if made.config else ():
+    for key, text in copied(attempt).items():
         allow(text, key)
         open_module(text, key, "")  # also allows the modules that it imports
 
@@ -204,11 +204,10 @@ def write_attempt(attempt: Attempt, made: Made) -> None:
 def check_files(attempt: Attempt) -> None:
     """Refuse to train a program that is not trusted (exit code 2), or not what it was when it was tried (3)."""
     check_trusted(attempt)
-    program, place, changed = attempt.program, attempt.folder / SOURCE, list[object]()
-    if program.source and codec.sha256(_hashes(_tree(place))) != program.source:
-        changed.append(place)
-    named = {file: Path(program.place, file).resolve() for file in program.files}
-    changed += [file for file, path in named.items() if not path.is_file() or sha256_of(path) != program.files[file]]
+    program, folder = attempt.program, attempt.folder
+    known = [(folder / name, folder / name, digest) for name, digest in program.copies.items()]
+    known += [(Path(file), Path(program.place, file).resolve(), digest) for file, digest in program.files.items()]
+    changed = [name for name, path, digest in known if not path.is_file() or sha256_of(path) != digest]
     if changed:
         message = f"{changed[0]} is not what it was when attempt {attempt.number} was tried"
         raise HmxError(message, "restore it; keep each version in a file of its own", ExitCode.ARTEFACT)

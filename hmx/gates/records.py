@@ -11,17 +11,17 @@ import dataclasses
 import functools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from hmx.config.coerce import BadValue, check_range
 from hmx.config.fields import fields_of
-from hmx.config.option import MAX_SEED, opt
-from hmx.errors import ExitCode, HmxError
+from hmx.config.option import MAX_SEED, opt, same
+from hmx.errors import ExitCode, HmxError, counted
 from hmx.records.lock import RunInUse, RunLock
 from hmx.records.paths import RunPaths
-from hmx.stats.evidence import stakes
+from hmx.stats.evidence import e_value, stakes
 from hmx.study.folder import names_of, numbered
 from hmx.study.places import Places
 from hmx.study.records import Objective, read_record, write_once
@@ -29,13 +29,13 @@ from hmx.study.records import Objective, read_record, write_once
 DEFAULT_METRIC = "return"  # stands for the mean episode return
 SETTINGS, ATTEMPTS, ATTEMPT, VERDICT, ADOPTED = "gate.json", "attempts", "attempt.json", "verdict.json", "adopted.json"
 _HINT = "restore it from a copy: each attempt counts, and none may be left out"
+PANEL = "Gate"
 PLACES = Places("gate", "gates", re.compile(re.escape(SETTINGS)))
 CONFIG, CODE, SOURCE, RUNS = "config.toml", "code", "source", "runs"  # in the folder of an attempt
 RESULT, SCORE = "result", "score.json"  # of a seed: what a command writes, and its metric
 
+WORSE = 20.0  # e-value at which a change is worse; that keeps nothing, so it costs no error budget
 Outcome = Literal["keep", "worse", "not shown", "undecided", "same", "same results", "failed"]
-"""same: equal programs; same results: equal states of the first seeds; not shown: even if all pairs that are left
-were won, that would not be enough; undecided: the pairs are used up; failed: the candidate cannot run, or diverges."""
 MEANING: dict[Outcome, str] = {
     "keep": "the change helps", "worse": "the change does harm",
     "not shown": "even if the candidate won all pairs that are left, that would not be enough",
@@ -61,6 +61,25 @@ class GateSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GateRequest:
+    """What a change must improve, and how sure that must be."""
+
+    metric: str = opt(
+        DEFAULT_METRIC, "number that a change must improve: return, evaluation (the mean return of --eval-episodes "
+        "games), another metric, or a field of the file that a command writes", metavar="METRIC", panel=PANEL,
+    )  # fmt: skip
+    at: int = opt(
+        0, "environment steps of each run, per seed; the metric is its mean in the last tenth (default: --steps)",
+        "steps", ge=0, le=2**53, panel=PANEL,
+    )  # fmt: skip
+    maximize: bool = opt(False, "a higher metric is better (default: as the metric says)", panel=PANEL)
+    minimize: bool = opt(False, "a lower metric is better", panel=PANEL)
+    max_seeds: int = same(GateSettings, "max_seeds", PANEL)
+    error: float = same(GateSettings, "error", PANEL)
+    attempts: int = same(GateSettings, "attempts", PANEL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GateProgram:
     """What trains one side; its configuration, code and copy of hmx lie beside it."""
 
@@ -70,8 +89,9 @@ class GateProgram:
     command: tuple[str, ...] = ()  # of another trainer, with {seed} and {file}; empty for hmx
     place: str = ""  # current folder of the command
     files: dict[str, str] = dataclasses.field(default_factory=dict)  # that are not copied, with their SHA-256
+    copies: dict[str, str] = dataclasses.field(default_factory=dict)  # files in its folder, with their SHA-256
     code: dict[str, str] = dataclasses.field(default_factory=dict)  # configuration key -> name of its copy
-    source: str = ""  # SHA-256 of its copy of hmx; empty for this hmx
+    source: str = ""  # the checkout that trains it; empty for this hmx
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,3 +300,46 @@ def adopt(gate: Ledger, number: int) -> Ledger:
             raise HmxError(f"cannot adopt attempt {number}: {what}", "try the change again with the new baseline")
         write_once(attempt.folder / ADOPTED, Adoption(order=1 + max(one.adopted for one in gate.attempts)))
         return read_gate(gate.folder)
+
+
+def decide(gate: Ledger, attempt: Attempt, pairs: Sequence[SeedPair], looked_at: int = 0) -> GateVerdict | None:
+    """Return the verdict of an attempt by the pairs so far; None if more pairs are needed.
+
+    It looks after each pair but the first `looked_at`, which did not decide; pairs after the decisive one do not count.
+    """
+    needed, most = 1 / attempt.level, gate.settings.max_seeds
+    found = differences(gate, pairs)
+    for count in range(looked_at + 1, len(pairs) + 1):
+        seen, left = found[:count], most - count
+        wins, ties = sum(one > 0 for one in seen), sum(one == 0 for one in seen)
+        score = f"the candidate won {wins} of {counted(count, 'pair')}" + f", {ties} equal" * bool(ties)
+        outcome: Outcome | None = (
+            "keep" if e_value(seen) >= needed
+            else "worse" if e_value([-one for one in seen]) >= WORSE
+            else "undecided" if not left
+            else "not shown" if e_value(seen, left) < needed
+            else None
+        )  # fmt: skip
+        if outcome is not None:
+            return verdict_of(gate, pairs[:count], outcome, score)
+    return None
+
+
+def verdict_of(
+    gate: Ledger, pairs: Sequence[SeedPair], outcome: Outcome, reason: str, lost: bool = False
+) -> GateVerdict:
+    """Return a verdict with the evidence of its pairs, and of a run that was `lost`: a loss larger than all others.
+
+    Otherwise an attempt could end whenever its next pair looks bad, and only pairs that look good would count.
+    """
+    seen, more = differences(gate, pairs), lost * gate.settings.seeds
+    return GateVerdict(
+        outcome=outcome, reason=reason, pairs=tuple(pairs), lost=lost, e_value=e_value(seen, -more),
+        e_worse=e_value([-one for one in seen], more),
+    )  # fmt: skip
+
+
+def differences(gate: Ledger, pairs: Sequence[SeedPair]) -> list[float]:
+    """Return by how much the candidate is better in each pair."""
+    sign = 1 if gate.settings.objective.maximize else -1
+    return [sign * (pair.candidate - pair.baseline) for pair in pairs]

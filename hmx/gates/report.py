@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hmx.errors import counted
-from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger
-from hmx.gates.verdicts import differences
+from hmx.gates.records import MEANING, Attempt, GateSettings, Ledger, differences
 from hmx.records.plain import JsonResult, ShortRepr
 from hmx.render.blocks import (
     Axis,

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hmx.errors import HmxError
-from hmx.gates.records import Attempt, Ledger, read_gate
-from hmx.gates.verdicts import decide, verdict_of
+from hmx.gates.records import Attempt, Ledger, decide, read_gate, verdict_of
 from hmx.gates.worker import has_measured, recorded_pairs, same_states, values
 from hmx.records import meta
 from hmx.records.plain import JsonResult, ShortRepr

@@ -25,8 +25,20 @@ from hmx.config.schema import Config
 from hmx.config.textfile import quoted
 from hmx.errors import ExitCode, HmxError, nearest, one_line
 from hmx.gates.programs import check_files, copied, load_changed
-from hmx.gates.records import CONFIG, RESULT, RUNS, SCORE, SOURCE, Attempt, GateVerdict, Ledger, SeedPair
-from hmx.gates.verdicts import decide, differences, verdict_of
+from hmx.gates.records import (
+    CONFIG,
+    RESULT,
+    RUNS,
+    SCORE,
+    SOURCE,
+    Attempt,
+    GateVerdict,
+    Ledger,
+    SeedPair,
+    decide,
+    differences,
+    verdict_of,
+)
 from hmx.jobs.resume import is_trained, train_to
 from hmx.jobs.train import check_run
 from hmx.records import checkpoints
@@ -128,8 +140,7 @@ class PairTrainer:
         check_files(attempt)
         paths = attempt.run(seed)
         with writing("the run", paths.folder, ExitCode.ARTEFACT):
-            for folder in (paths.root, paths.folder):
-                make_folder(folder, parents=True)  # not through a link
+            make_folder(paths.root, parents=True)  # not through a link
         program, side = attempt.program, f"attempt {attempt.number}" if attempt.number else "the first baseline"
         with self._show(f"seed {seed} of {side}", bool(program.command or program.source)) as sinks:
             if program.command:
@@ -144,6 +155,8 @@ class PairTrainer:
     def _train(self, attempt: Attempt, seed: int, last: int, sinks: Sequence[Sink]) -> None:
         """Train in this process."""
         paths, cfg = attempt.run(seed), config_of(attempt, seed)
+        with writing("the run", paths.folder, ExitCode.ARTEFACT):
+            make_folder(paths.folder)
         with RunLock(paths) as lock:
             ended = train_to(
                 lock, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self._programs)), until=last,
@@ -173,7 +186,8 @@ class PairTrainer:
         if (folder / SCORE).exists():
             return
         with writing("the run", folder, ExitCode.ARTEFACT):
-            shutil.rmtree(folder)  # of a command that was killed
+            if os.path.lexists(folder):
+                shutil.rmtree(folder)  # of a command that was killed
             folder.mkdir()
         file = folder / RESULT
         filled = {"{seed}": str(seed), "{file}": str(file.resolve())}

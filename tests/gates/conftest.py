@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from hmx.gates.campaign import Change, new_gate, try_change
-from hmx.gates.records import Attempt, Ledger
-from hmx.gates.request import GateRequest
+from hmx.gates.records import Attempt, GateRequest, Ledger
 
 TRAINER = """
 import json, random, sys

@@ -15,6 +15,7 @@ from hmx.gates.campaign import Change, new_gate, try_change
 from hmx.gates.records import (
     Attempt,
     GateProgram,
+    GateRequest,
     GateSettings,
     GateVerdict,
     Ledger,
@@ -24,7 +25,6 @@ from hmx.gates.records import (
     read_gate,
 )
 from hmx.gates.report import gate_status, status
-from hmx.gates.request import GateRequest
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import PairTrainer, read_result
 from hmx.records.lock import RunLock

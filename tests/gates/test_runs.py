@@ -11,8 +11,7 @@ import pytest
 import hmx.errors
 from hmx.errors import HmxError
 from hmx.gates.campaign import Change, new_gate, try_change
-from hmx.gates.records import Attempt, Ledger, find_gate
-from hmx.gates.request import GateRequest
+from hmx.gates.records import Attempt, GateRequest, Ledger, find_gate
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import PairTrainer
 from hmx.registry.load import load
