@@ -35,7 +35,8 @@ def configure(root: Path, **changes: Any) -> Config:
             "run.updates_per_chunk": 1, "run.checkpoint_every": 4, "env.num_envs": 8, "env.max_steps": 40,
             "net.kind": "mlp", "net.hidden": (8,), "algo.name": "gumbel", "algo.num_steps": 8,
             "ppo.num_minibatches": 2, "ppo.update_epochs": 1, "gumbel.num_simulations": 2, "starts.share": 0.5,
-            "algo.lr_schedule": "constant", "gumbel.sees": "player", **{name.replace("__", "."): value for name, value in changes.items()},
+            "algo.lr_schedule": "constant",
+            "gumbel.sees": "player", **{name.replace("__", "."): value for name, value in changes.items()},
         },
     )  # fmt: skip
 
