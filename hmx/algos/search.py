@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
+from hmx.config.learning import Sees
 from hmx.config.schema import Config
 from hmx.envs.belief import as_seen, play
 from hmx.envs.protocol import Env, EnvSpec, EnvState, playable
@@ -52,7 +53,7 @@ def check_search(spec: EnvSpec, num_simulations: int) -> None:
         )
 
 
-def searched(env: Env, sees: str, num_simulations: int | None) -> Env:
+def searched(env: Env, sees: Sees, num_simulations: int | None) -> Env:
     """Return the environment to play in with a search, whose states know what it may see; without a search, `env`.
 
     Raises:

@@ -11,6 +11,7 @@ ScoredActions = Literal["all", "single", "sampled", "topk"]
 ContinuationKind = Literal["greedy", "softmax", "epsilon"]
 Metric = Literal["w1", "dmean", "tv", "js", "tv_bins", "js_bins"]
 Aggregate = Literal["mean", "max", "policy"]
+Sees = Literal["everything", "player"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +148,11 @@ class GumbelConfig:
     )
     unseen_value: float = opt(
         0.0,
-        "weight of what the environment adds to the values of a search, since no observation shows it: in HackMatrix "
-        "what the score adds to a win",
+        "weight of what the environment adds to the values of a search, since no observation shows it, such as "
+        "a score that counts at a win",
         ge=0,
     )
-    sees: Literal["everything", "player"] = opt(
+    sees: Sees = opt(
         "player",
         "what a search starts from, also in hmx evaluate --search: the true state, or one that agrees with what the "
         "player has seen in the episode",

@@ -119,7 +119,8 @@ def _advice(gate: Ledger) -> Advice:
         number = f"{kept[-1].number}"
         return Advice(f"make attempt {number} the baseline", f"hmx gate adopt {gate.argument} {shlex.quote(number)}")
     if e_value((), gate.settings.max_seeds) * gate.levels[-1] < 1:
-        new = f"hmx gate new NAME --max-seeds {2 * gate.settings.max_seeds}"
+        max_seeds = 2 * gate.settings.max_seeds
+        new = f"hmx gate new NAME --max-seeds {max_seeds}"
         return Advice("the error budget is used up, and no change can be kept: make another gate", new)
     return Advice("try a change", f"hmx gate try {gate.argument} --help")
 

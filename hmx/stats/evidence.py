@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 _BETS = (2.0, 6.0)  # each has an equal part of the stake; for effects of about one, and of two or more, deviations
 _NORMAL = NormalDist()
+_SAMPLES = 400  # of `power`
 
 
 def e_value(differences: Sequence[float], more: int = 0) -> float:
@@ -36,24 +37,23 @@ def e_value(differences: Sequence[float], more: int = 0) -> float:
     return sum(math.exp(gain) for gain in gains) / len(gains)
 
 
-def power(effect: float, level: float, pairs: int, samples: int = 400) -> float:
-    """Return the probability that at most so many pairs reject at a level, by samples with fixed seeds.
+def power(effect: float, level: float, pairs: int) -> float:
+    """Return the probability that at most so many pairs reject at a level, by `_SAMPLES` samples with fixed seeds.
 
     Args:
         effect: by which one side is better, in standard deviations of the normal values of both sides.
         level: of the test.
         pairs: number of them, at most.
-        samples: number of samples.
     """
     draw, kept = random.Random(0), 0
-    for _ in range(samples):
+    for _ in range(_SAMPLES):
         gains = [0.0] * len(_BETS)
         for score in _scores(draw.gauss(effect, math.sqrt(2)) for _ in range(pairs)):
             gains = [gain + _log_gain(bet * score) for gain, bet in zip(gains, _BETS, strict=True)]
             if sum(map(math.exp, gains)) / len(gains) * level >= 1:
                 kept += 1
                 break
-    return kept / samples
+    return kept / _SAMPLES
 
 
 def _scores(differences: Iterable[float]) -> Iterator[float]:
