@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hmx.algos.types import Algorithm
-from hmx.config.importing import imported
+from hmx.config.references import imported
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.registry.algorithms import find_algorithm

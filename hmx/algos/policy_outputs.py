@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from hmx.algos.dqn.scoring import greedy_value
 from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.types import Params, TrainState
-from hmx.config.importing import imported
 from hmx.config.learning import ContinuationKind
+from hmx.config.references import imported
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FUNCTION = "make"
 """The function that a reference names by default."""
@@ -46,3 +47,9 @@ def name_of(text: str) -> str:
     target, function = parse(text)
     stem = Path(target).stem if target.endswith(".py") else target.rpartition(".")[2]
     return stem if function == FUNCTION else f"{stem}-{function}"
+
+
+def imported(place: str) -> Any:
+    """Import the function that an entry names as `module:attribute`, when it is needed: entries import no JAX."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)  # noqa: TID251 - only places that entries of hmx name

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hmx.config.importing import imported
 from hmx.config.learning import DqnConfig, GumbelConfig, PpoConfig, ReplayConfig, Schedule, ScoreConfig
 from hmx.config.option import ALGORITHMS, DQN, MAX_SEED, ON_POLICY, OUTPUT_PANEL, RUN_PANEL, opt, section
+from hmx.config.references import imported
 
 Activation = Literal["relu", "tanh", "silu", "gelu"]
 Init = Literal["orthogonal", "lecun_uniform"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import jax
 
-from hmx.config.importing import imported
+from hmx.config.references import imported
 from hmx.config.schema import ENV_IDS, EnvConfig, RewardWeights
 from hmx.envs.autoreset import repeated
 from hmx.envs.protocol import Env

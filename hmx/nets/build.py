@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from hmx.config.importing import imported
-from hmx.config.references import is_reference
+from hmx.config.references import imported, is_reference
 from hmx.config.schema import NetConfig
 from hmx.errors import HmxError
 from hmx.nets.layers import HIDDEN, Hidden, Kind, RecurrentLayer, dense, initial_hidden, trunk

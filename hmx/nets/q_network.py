@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from hmx.config.importing import imported
-from hmx.config.references import is_reference
+from hmx.config.references import imported, is_reference
 from hmx.config.schema import NetConfig
 from hmx.nets.build import OWN_NET, Net, ObsSpec, Params, features, net_kind
 from hmx.nets.layers import HIDDEN, Kind, dense, trunk

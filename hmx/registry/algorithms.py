@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Literal, NamedTuple
 
 from hmx.config.fields import get
-from hmx.config.importing import imported
 from hmx.config.option import ALGORITHMS
 from hmx.config.problem import Problem
+from hmx.config.references import imported
 from hmx.config.schedules import ABSENT_AT_0, SCHEDULED, prio_beta, value
 from hmx.config.schema import Config
 from hmx.registry.sizes import Sizes

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from parsed import Modules, parsed, planted
 
-from hmx.config.importing import imported
 from hmx.config.option import ALGORITHMS, ON_POLICY
+from hmx.config.references import imported
 from hmx.config.schema import ENTRIES, ENV_IDS
 from hmx.registry.algorithms import built_in, find_algorithm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hmx.algos.gradients.request import ProbeRequest, check
 from hmx.algos.gradients.results import Reporter
 from hmx.algos.gradients.stored import Stored
-from hmx.config.importing import imported
+from hmx.config.references import imported
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
