@@ -180,10 +180,6 @@ class Ledger:
         outcomes = [None if verdict.outcome == "keep" else verdict.e_value for verdict in staked]
         return stakes(self.settings.error, self.settings.attempts, outcomes)
 
-    def before(self, attempt: Attempt) -> Ledger:
-        """Return the gate as it was when an attempt began, apart from adoptions."""
-        return dataclasses.replace(self, attempts=self.attempts[: attempt.number])
-
     @property
     def next_seed(self) -> int:
         """The first seed after those of all runs that any decision has seen."""

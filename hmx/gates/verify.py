@@ -35,7 +35,8 @@ def verify_gate(gate: Ledger) -> GateVerification:
     gate, found, runs = read_gate(gate.folder), list[Difference](), 0
     for attempt in gate.attempts:
         where = f"attempt {attempt.number}"
-        for paths in () if _unchecked(attempt) else map(attempt.run, _seeds(attempt)):
+        failed = attempt.verdict is not None and attempt.verdict.outcome == "failed"  # its runs may be damaged
+        for paths in () if failed or attempt.program.command else map(attempt.run, _seeds(attempt)):
             runs += paths.exists()
             found += damages(paths, f"{where}, run {paths.name}") if paths.exists() else ()
         if attempt.number:
@@ -52,11 +53,6 @@ def _seeds(attempt: Attempt) -> list[int]:
     return sorted(int(name) for name in names_of(attempt.run(0).root) if _SEED.fullmatch(name))
 
 
-def _unchecked(attempt: Attempt) -> bool:
-    """Return whether the runs of an attempt are not of hmx, or may be damaged, since it failed."""
-    return bool(attempt.program.command or (attempt.verdict and attempt.verdict.outcome == "failed"))
-
-
 def _deleted(gate: Ledger) -> Iterator[Difference]:
     """Yield the runs that no attempt has used: the last attempts may have been deleted, with their verdicts."""
     for attempt in gate.attempts:
@@ -67,7 +63,7 @@ def _deleted(gate: Ledger) -> Iterator[Difference]:
 
 def _differences(gate: Ledger, attempt: Attempt) -> Iterator[str]:
     """Yield how an attempt differs from what earlier ones and its runs say."""
-    before, verdict = gate.before(attempt), attempt.verdict
+    before, verdict = dataclasses.replace(gate, attempts=gate.attempts[: attempt.number]), attempt.verdict
     if attempt.level != before.levels[-1]:
         yield "its level is not what the error budget allows"
     if attempt.first_seed < before.next_seed:

@@ -190,10 +190,8 @@ class PairTrainer:
                 shutil.rmtree(folder)  # of a command that was killed
             folder.mkdir()
         file = folder / RESULT
-        filled = {"{seed}": str(seed), "{file}": str(file.resolve())}
-        command = list(attempt.program.command)
-        for mark, text in filled.items():
-            command = [word.replace(mark, text) for word in command]
+        words_of = (word.replace("{seed}", str(seed)) for word in attempt.program.command)
+        command = [word.replace("{file}", str(file.resolve())) for word in words_of]
         self._run(command, os.environ, Path(attempt.program.place), folder / _LOG)
         write_once(folder / SCORE, Score(read_result(file, self._gate.settings.objective.metric)))
 

@@ -79,7 +79,8 @@ def _bounds(run: Run, paths: RunPaths, known: Meta, finished: int) -> list[int]:
     """Return the updates at which stretches begin and end; a run that is `finished` must have all records."""
     begin = max((resume.update for resume in known.resumes if resume.parent), default=0)  # of a fork
     counts = Counter(jsonl.update_of(record) or 0 for record in jsonl.read(paths.metrics))
-    recorded = max((update for update, count in counts.items() if count >= run.cfg.run.num_seeds), default=0)
+    enough = 1 if finished else run.cfg.run.num_seeds  # one that was interrupted may lack records of some seeds
+    recorded = max((update for update, count in counts.items() if count >= enough), default=0)
     return sorted({begin, *(update for update in (*run.updates(), recorded, finished) if update > begin)})
 
 
@@ -181,7 +182,7 @@ def _records(parts: Sequence[RunPaths], first: int, last: int) -> Records:
     found: Records = {}
     for record in (record for paths in parts for record in jsonl.read(paths.metrics)):
         update = jsonl.update_of(record) or 0
-        if first < update <= last:
+        if (first < update or not first) and update <= last:  # the first stretch has what was measured before it
             values = {name: repr(value) for name, value in record.items() if name not in MEASURED}
             found.setdefault((update, values.get("seed", "")), []).append(values)
     return found

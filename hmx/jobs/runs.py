@@ -21,9 +21,9 @@ from hmx.records.curves import RETURN, SPEED, evaluations, read_newest
 from hmx.records.frozen import task_of
 from hmx.records.layout import find_run
 from hmx.records.meta import Meta
-from hmx.records.paths import DEFAULT_ROOT, RunPaths
+from hmx.records.paths import DEFAULT_ROOT, METRICS, RunPaths
 from hmx.records.plain import JsonResult
-from hmx.records.verify import VerifyResult
+from hmx.records.verify import Damage, VerifyResult
 from hmx.registry.derive import derive
 from hmx.registry.load import load
 
@@ -150,7 +150,11 @@ def verify(run: str | Path, request: VerifyRequest = _FILES_ONLY, progress: Prog
     from hmx.jobs.evaluation import no_progress
     from hmx.jobs.replay import replay  # imports JAX
 
-    return dataclasses.replace(found, replay=replay(paths, request, progress or no_progress))
+    resumes = known.resumes if (known := meta.find(paths.meta)) else ()
+    what = "updates 1 to {:,} were copied from the run {}, and are not replayed: verify that run too"
+    forks = [Damage(METRICS, what.format(one.update, one.parent.get("name"))) for one in resumes if one.parent][-1:]
+    again = replay(paths, request, progress or no_progress)
+    return dataclasses.replace(found, notes=(*found.notes, *forks), replay=again)
 
 
 def _row(paths: RunPaths) -> RunRow:

@@ -177,6 +177,31 @@ def test_a_stretch_of_another_machine_is_not_replayed(new_config, tmp_path):
     assert outcomes(paths) == [*equal(0, 2), (3, 6, "not replayed"), *equal(6, 8)]
 
 
+@pytest.mark.parametrize("update", [0, 9])
+def test_records_outside_the_updates_of_a_run_are_found(new_config, tmp_path, update):
+    """Also that of one seed of two: curves and reports would show it."""
+    made = train(new_config(8, run__root=str(tmp_path), run__num_seeds=2, **OFTEN)).run
+    paths = RunPaths(made.parent, made.name)
+    lines = paths.metrics.read_text().splitlines(keepends=True)
+    more = json.dumps({**json.loads(lines[-1]), "update": update, "env_steps": update * 32}) + "\n"
+    paths.metrics.write_text("".join([*lines, more] if update else [more, *lines]))
+    receipts.reseal(paths)
+    found = verify(made, VerifyRequest(replay=99, seed=0))
+    assert [(row.update, row.quantity) for row in found.replay.with_outcome("different")] == [(update, "record")]
+
+
+def test_a_run_that_claims_to_be_a_fork_shows_which_updates_are_not_replayed(run):
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    forged = [line | ({"train/mean_episode_return": 99.0} if line["update"] <= 6 else {}) for line in lines]
+    run.metrics.write_text("".join(json.dumps(line) + "\n" for line in forged))
+    claim = metas.Resume(at="", update=6, command=(), parent={"name": "other", "run_id": "x"})
+    metas.write(run.meta, dataclasses.replace(metas.read(run.meta), resumes=(claim,)))
+    receipts.reseal(run)
+    found = verify(run.folder, VerifyRequest(replay=99))
+    assert [(row.first, row.outcome) for row in found.replay.stretches] == [(7, "equal")]
+    assert found.notes[-1].what.startswith("updates 1 to 6 were copied from the run other, and are not replayed")
+
+
 def test_a_fork_is_replayed_from_where_it_began(run):
     child = fork(run.folder, ForkRequest(at=4, name="child"), changes={"algo.learning_rate": 1e-3}).run
     paths = RunPaths(child.parent, child.name)
