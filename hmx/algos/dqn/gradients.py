@@ -80,7 +80,7 @@ def make_q_prober(parts: DqnComponents, request: ProbeRequest, common: bool, sto
 
     def play(player: Player, actors: RolloutState, key: Key) -> tuple[RolloutState, Recording]:
         def act(carry: Carry, obs: Array, legal: Array, reset: Array, k_act: Key) -> tuple[Decision, Carry]:
-            return decide(parts, player.params, player.epsilon, carry, obs, legal, k_act), carry
+            return decide(parts, player.params, player.epsilon, obs, legal, k_act), carry
 
         def step(actors: RolloutState, number: Array) -> tuple[RolloutState, Steps]:
             after, (decision, timestep, _) = play_step(together, act, actors, jax.random.fold_in(key, number))
@@ -205,7 +205,7 @@ def _recheck(
 ) -> tuple[Array, Array]:
     """Return `|ratio - 1|` of recomputed probabilities and the difference of recomputed values, `[n]`."""
     items, log_prob, value = jax.tree.map(lambda leaf: leaf[index], played)
-    again = decide(parts, player.params, player.epsilon, (), items.obs_t, items.legal_t, jax.random.key(0))
+    again = decide(parts, player.params, player.epsilon, items.obs_t, items.legal_t, jax.random.key(0))
     taken = jnp.take_along_axis(again.probs, items.action_t[..., None], axis=-1)[..., 0]
     ratio = jnp.where(items.alive_t, jnp.abs(taken / jnp.exp(log_prob) - 1.0), 0.0)
     return ratio.max(-1), jnp.where(items.alive_t, jnp.abs(again.value - value), 0.0).max(-1)

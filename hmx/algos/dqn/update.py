@@ -47,11 +47,19 @@ DqnState = TrainState[DqnLearner]
 def make_dqn(cfg: Config, env: Env) -> Algorithm[DqnState]:
     """Build Q-learning as `cfg` configures it, on `cfg.env.num_envs` copies of `env`."""
     parts = make_dqn_components(cfg, env)
+
+    def act(
+        state: DqnState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key, greedy: bool = False
+    ) -> tuple[Decision, Carry]:
+        """Choose the best action, or if not greedy a random one with probability `dqn.epsilon_end`."""
+        epsilon = 0.0 if greedy else cfg.dqn.epsilon_end
+        return decide(parts, state.params, epsilon, obs, legal, key), carry
+
     return Algorithm(
         init=partial(_init, parts),
         update=partial(_update, parts),
         hypers=partial(q_values, cfg),
-        act=partial(_act, parts),
+        act=act,
         initial_carry=lambda shape: None,
         forget=_forget,
         experience=partial(_experience, parts),
@@ -98,27 +106,10 @@ def _init(parts: DqnComponents, key: Key) -> DqnState:
     )
 
 
-def _act(
-    parts: DqnComponents,
-    state: DqnState,
-    carry: Carry,
-    obs: Array,
-    legal: Array,
-    reset: Array,
-    key: Key,
-    greedy: bool = False,
-) -> tuple[Decision, Carry]:
-    """Choose the best action, or if not greedy a random one with probability `dqn.epsilon_end`."""
-    del reset
-    epsilon = 0.0 if greedy else parts.cfg.dqn.epsilon_end
-    return decide(parts, state.params, epsilon, carry, obs, legal, key), carry
-
-
 def decide(
-    parts: DqnComponents, params: Params, epsilon: float | Array, carry: Carry, obs: Array, legal: Array, key: Key
+    parts: DqnComponents, params: Params, epsilon: float | Array, obs: Array, legal: Array, key: Key
 ) -> Decision:
     """Choose the best action or, with probability `epsilon`, a random one; arguments as in `Algorithm.act`."""
-    del carry
     values = parts.net.values(params, obs)
     action = distributions.epsilon_greedy(key, values, legal, epsilon)
     probs = distributions.epsilon_probs(values, legal, epsilon)
@@ -159,7 +150,7 @@ def _play(parts: DqnComponents, state: DqnState, hypers: Hypers, key: Key) -> tu
     Now = tuple[RolloutState, ReplayState]
 
     def act(carry: Carry, obs: Array, legal: Array, reset: Array, k_act: Key) -> tuple[Decision, Carry]:
-        return decide(parts, state.params, hypers["epsilon"], carry, obs, legal, k_act), carry
+        return decide(parts, state.params, hypers["epsilon"], obs, legal, k_act), carry
 
     def play(now: Now, step: tuple[Array, Stored]) -> tuple[Now, Metrics]:
         (actors, replay), (number, old) = now, step

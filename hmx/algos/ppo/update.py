@@ -37,6 +37,7 @@ from hmx.config import schedules
 from hmx.config.schema import Config
 from hmx.envs.protocol import Env
 from hmx.errors import HmxError
+from hmx.nets import NetOutput
 from hmx.registry.algorithms import hyperparameters
 from hmx.rl.advantages import gae
 from hmx.rl.divergences import explained_variance
@@ -53,11 +54,20 @@ def make_ppo(cfg: Config, env: Env) -> Algorithm[PpoState]:
 
 def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
     """Build the algorithm that consists of `parts`."""
+
+    def act(
+        state: PpoState, carry: Carry, obs: Array, legal: Array, reset: Array, key: Key, greedy: bool = False
+    ) -> tuple[Decision, Carry]:
+        """Act outside the collector, on observations that the environment's step has not normalised."""
+        shown = variants.env_obs(parts.cfg.ppo, state.actors.obs_stats, obs, reset)
+        output, carry = _outputs(parts, state, carry, shown, reset)
+        return _decision(parts, state, output, legal, key, greedy), carry
+
     return Algorithm(
         init=partial(_init, parts),
         update=partial(_update, parts),
         hypers=partial(scheduled, parts.cfg),
-        act=partial(_act_on_raw, parts),
+        act=act,
         initial_carry=parts.net.initial_carry,
         forget=_forget,
         partitions=partial(partitions, parts.env.spec),
@@ -123,53 +133,35 @@ def _forget(before: PpoState, after: PpoState) -> PpoState:
 
 def policy_of(parts: PpoComponents, state: PpoState) -> Policy:
     """Return the policy and value function of a training state for the collector."""
-    plan = None if parts.plan is None else partial(parts.plan, state)
-    return Policy(partial(_act, parts, state), partial(_value, parts, state), plan)
+
+    def act(carry: Carry, obs: Array, legal: Array, reset: Array, key: Key) -> tuple[Decision, Carry]:
+        output, carry = _outputs(parts, state, carry, obs, reset)
+        return _decision(parts, state, output, legal, key), carry
+
+    def value(carry: Carry, obs: Array, reset: Array) -> Array:
+        (_, value_raw), _ = _outputs(parts, state, carry, obs, reset)
+        return parts.codec.decode(value_raw, state.learner.value_stats)
+
+    return Policy(act, value, None if parts.plan is None else partial(parts.plan, state))
 
 
-def _act(
-    parts: PpoComponents,
-    state: PpoState,
-    carry: Carry,
-    obs: Array,
-    legal: Array,
-    reset: Array,
-    key: Key,
-    greedy: bool = False,
-) -> tuple[Decision, Carry]:
+def _outputs(parts: PpoComponents, state: PpoState, carry: Carry, obs: Array, reset: Array) -> tuple[NetOutput, Carry]:
     read = variants.network_obs(parts.cfg.ppo, state.actors.obs_stats, obs)
-    (logits, value_raw), carry = parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
-    head = parts.head
+    return parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
+
+
+def _decision(
+    parts: PpoComponents, state: PpoState, output: NetOutput, legal: Array, key: Key, greedy: bool = False
+) -> Decision:
+    (logits, value_raw), head = output, parts.head
     raw = head.mode(logits, legal) if greedy else head.sample(key, logits, legal)
-    decision = Decision(
+    return Decision(
         action=head.to_action(raw),
         log_prob=head.log_prob(logits, legal, raw),
         probs=head.probs(logits, legal),
         value=parts.codec.decode(value_raw, state.learner.value_stats),
         raw=raw,
     )
-    return decision, carry
-
-
-def _act_on_raw(
-    parts: PpoComponents,
-    state: PpoState,
-    carry: Carry,
-    obs: Array,
-    legal: Array,
-    reset: Array,
-    key: Key,
-    greedy: bool = False,
-) -> tuple[Decision, Carry]:
-    """Call `_act` outside the collector, on observations that the environment's step has not normalised."""
-    shown = variants.env_obs(parts.cfg.ppo, state.actors.obs_stats, obs, reset)
-    return _act(parts, state, carry, shown, legal, reset, key, greedy)
-
-
-def _value(parts: PpoComponents, state: PpoState, carry: Carry, obs: Array, reset: Array) -> Array:
-    read = variants.network_obs(parts.cfg.ppo, state.actors.obs_stats, obs)
-    (_, value_raw), _ = parts.net.apply(state.params, carry, read, _per_agent(reset, obs))
-    return parts.codec.decode(value_raw, state.learner.value_stats)
 
 
 def _per_agent(flags: Array, obs: Array) -> Array:
