@@ -149,7 +149,7 @@ def test_a_full_disk_leaves_a_ledger_that_continues(
 ) -> None:
     """Calls that write below the gate fail, a few of all, each in a copy of the gate."""
     monkeypatch.setattr(files, "_RETRY_SECONDS", 0.0)
-    first, *copies = (gate.folder.with_name(f"copy{number}") for number in range(9))
+    first, *copies = (gate.folder.with_name(f"copy{number}") for number in range(13))
     for copy in (first, *copies):
         shutil.copytree(gate.folder, copy)
         allow_file(copy.resolve() / "attempts" / "0000" / "attempt.json")
