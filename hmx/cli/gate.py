@@ -42,7 +42,7 @@ class TryOptions:
         None
     )
     abandon: Annotated[
-        bool, switch("--abandon", "End the attempt that has no verdict, with the pairs that it has.", PANEL)
+        bool, switch("--abandon", "End the attempt that has no verdict; the pair that has begun counts as lost.", PANEL)
     ] = False
     quiet: Quiet = False
 

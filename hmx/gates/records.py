@@ -280,13 +280,12 @@ def adopt(gate: Ledger, number: int) -> Ledger:
     """
     with alone(gate.folder):
         gate = read_gate(gate.folder)
-        attempt = next((one for one in gate.attempts[1:] if one.number == number), None)
-        if attempt is None:
-            raise HmxError(f"there is no attempt {number}", f"hmx gate status {gate.argument} lists them")
+        status = f"hmx gate status {gate.argument}"
+        if not 0 < number < len(gate.attempts):
+            raise HmxError(f"there is no attempt {number}", f"{status} lists them")
+        attempt = gate.attempts[number]
         if attempt.adopted:
-            raise HmxError(
-                f"attempt {number} was adopted before", f"hmx gate status {gate.argument} shows the baseline"
-            )
+            raise HmxError(f"attempt {number} was adopted before", f"{status} shows the baseline")
         verdict = attempt.verdict.outcome if attempt.verdict else "not known yet"
         if verdict != "keep":
             raise HmxError(f"cannot adopt attempt {number}: its verdict is {verdict}", "only keep can be adopted")

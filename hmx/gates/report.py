@@ -188,41 +188,27 @@ def _ledger(found: GateStatus) -> Iterator[Block]:
 def verdict(found: AttemptFacts, *steps: Advice) -> Document:
     """Build the verdict of an attempt as a document, with what to do next."""
     meaning = next((text for name, text in MEANING.items() if name == found.verdict), "")
-    rows = [("change", found.change), *([("meaning", meaning)] if meaning != found.reason else [])]
-    if found.lost:
-        rows += [("lost", f"{counted(found.lost, 'pair')} that had begun and gave no number")]
-    if found.pairs or found.lost:
-        needed = f"; {number(found.needed, 3)} keeps the change" if found.needed else ""
-        rows += [("median difference", signed_estimate(found.difference))] if found.pairs else []
-        rows += [("e-value", f"{number(found.e_value, 3)}{needed}")]
-    blocks = (
-        Paragraph(f"{found.verdict}: {found.reason}.", "strong"),
-        facts(tuple(rows)),
-        *(next_step(*steps) if steps else ()),
+    needed = f"; {number(found.needed, 3)} keeps the change" if found.needed else ""
+    rows = (
+        ("change", found.change),
+        ("meaning", meaning if meaning != found.reason else ""),
+        ("lost", f"{counted(found.lost, 'pair')} that had begun and gave no number" if found.lost else ""),
+        ("median difference", signed_estimate(found.difference) if found.pairs else ""),
+        ("e-value", f"{number(found.e_value, 3)}{needed}" if found.pairs or found.lost else ""),
     )
-    return Document(f"Attempt {found.attempt}", blocks)
+    said = (Paragraph(f"{found.verdict}: {found.reason}.", "strong"), facts(tuple(row for row in rows if row[1])))
+    return Document(f"Attempt {found.attempt}", (*said, *(next_step(*steps) if steps else ())))
 
 
 def table(found: GateStatus) -> Table:
     """Build the table of all attempts, for CSV."""
-    columns = numbers(AttemptFacts)
-    names = ["attempt", "change", "verdict", "baseline", *(one.name for one in columns)]
-    rows = (
-        (one.attempt, one.change, one.verdict, one.baseline, *(_exact(declared.value(one)) for declared in columns))
-        for one in found.attempts
-    )
-    return exact_table(names, rows)
-
-
-def _exact(value: Estimate | float | None) -> float | None:
-    return value.value if isinstance(value, Estimate) else value
+    names = ["attempt", "change", "verdict", "baseline", *(one.name for one in numbers(AttemptFacts))]
+    cells = ([getattr(one, name) for name in names] for one in found.attempts)
+    return exact_table(names, ([cell.value if isinstance(cell, Estimate) else cell for cell in row] for row in cells))
 
 
 def verification(found: GateVerification) -> Document:
     """Show what was checked, and every difference."""
-    rows = (
-        ("attempts", f"{found.attempts:,}"),
-        ("pairs", f"{found.pairs:,} computed again from the runs"),
-        ("runs", f"{found.runs:,} verified"),
-    )
+    pairs, runs = f"{found.pairs:,} computed again from the runs", f"{found.runs:,} verified"
+    rows = (("attempts", f"{found.attempts:,}"), ("pairs", pairs), ("runs", runs))
     return checked(f"Gate {found.gate.name}", rows, found.differences)

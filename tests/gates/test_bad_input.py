@@ -288,6 +288,7 @@ COMMANDS = (("status", "g"), ("report", "g"), ("verify", "g"), ("try", "g"), ("a
     ("gate.json", "max_seeds", [0, -1, 10**400, 1001, "9", None]),
     ("gate.json", "error", [0, 0.6, -1, 1e308, 5e-324, "0.1"]),
     ("gate.json", "attempts", [0, 10**400]),
+    ("gate.json", "seeds", [0, -1, 10**400, "1"]),
     ("gate.json", "objective", [
         3, {"metric": 3}, {"measure": "auc"}, {"measure": "steps_to", "threshold": 1.0},
     ]),
