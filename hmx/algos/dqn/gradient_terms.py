@@ -47,6 +47,7 @@ class TdFunctions(NamedTuple):
 
     targets: Callable[[Params, Params, ReplayState, Array], tuple[Array, Array]]
     gradients: GroupGrads
+    chunk: int  # groups whose gradients are computed at a time
 
 
 def with_num_envs(parts: DqnComponents, num_envs: int) -> DqnComponents:
@@ -54,7 +55,7 @@ def with_num_envs(parts: DqnComponents, num_envs: int) -> DqnComponents:
     return parts._replace(replay=Replay(num_envs, num_envs, parts.cfg.replay, parts.env.spec.state_axis))
 
 
-def make_td_functions(parts: DqnComponents, replayed: bool) -> TdFunctions:
+def make_td_functions(parts: DqnComponents, replayed: bool, chunk: int) -> TdFunctions:
     """Build the functions, which are compiled when they are first used.
 
     `replayed` adds losses with the weights of replay as a second component.
@@ -69,7 +70,7 @@ def make_td_functions(parts: DqnComponents, replayed: bool) -> TdFunctions:
         target = targets(parts, learner, history, batch)
         return target, target - td_losses(parts, params, items, target)[1]
 
-    return TdFunctions(jax.jit(td_targets), make_group_gradients(td_sums(parts, replayed)))
+    return TdFunctions(jax.jit(td_targets), make_group_gradients(td_sums(parts, replayed)), chunk)
 
 
 def td_sums(parts: DqnComponents, replayed: bool) -> GroupLosses:
@@ -109,7 +110,6 @@ def group_gradients(
     groups: Sequence[Ints],
     target: Float[Host, " N"],
     weight: Float[Host, " N"],
-    chunk: int,
     width: int = 0,
 ) -> GroupGradients:
     """Compute the gradients of all groups.
@@ -120,7 +120,7 @@ def group_gradients(
     width = width or third(sum(map(len, groups)), len(groups))
     index, real, owner = in_parts(*padded(groups), width)
     parts = GroupTransitions(*(jnp.asarray(leaf) for leaf in (index, target[index], weight[index], real)))
-    found = gather(functions.gradients, params, parts, items, chunk=chunk, owner=owner)
+    found = gather(functions.gradients, params, parts, items, chunk=functions.chunk, owner=owner)
     check_finite(found.grads)
     return found
 

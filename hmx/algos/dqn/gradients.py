@@ -135,7 +135,7 @@ class QReporter:
         self.parts = parts = q_terms.with_num_envs(components, request.groups * request.per_group)
         # by whether the keys of steps are common
         self.probers = {common: make_q_prober(parts, request, common, stored) for common in (False, True)}
-        self.functions = q_terms.make_td_functions(parts, False)
+        self.functions = q_terms.make_td_functions(parts, False, request.chunk)
         self.recheck = jax.jit(partial(_recheck, parts))
 
     def __call__(
@@ -185,7 +185,7 @@ class QReporter:
         # One width for whole and half groups, so that one program serves both.
         width = third(int(probe.counts.sum()), request.groups)
         items, ones = probe.history.items, np.ones_like(target)
-        found = q_terms.group_gradients(self.functions, params, items, groups, target, ones, request.chunk, width)
+        found = q_terms.group_gradients(self.functions, params, items, groups, target, ones, width)
         steps = np.array([len(slots) for slots in groups], np.float64)
         return Sums(found.losses, found.grads, steps, np.full(request.groups, float(len(members))))
 

@@ -59,7 +59,7 @@ class ReplayReporter:
         num_envs = components.cfg.env.num_envs if stored is None else stored.num_envs
         self.request, self.stored = request, stored
         self.parts = q_terms.with_num_envs(components, num_envs)
-        self.functions = q_terms.make_td_functions(self.parts, True)
+        self.functions = q_terms.make_td_functions(self.parts, True, request.chunk)
 
     def __call__(
         self, state: DqnState, hypers: Mapping[str, float], key: Key, reference: Params | None = None
@@ -81,9 +81,7 @@ class ReplayReporter:
         target, weight = np.zeros((2, stored.size), np.float32)
         target[slots], weight[slots] = found.target, density ** (1.0 - beta)
         chosen = [slots[group] for group in groups]
-        grads = q_terms.group_gradients(
-            self.functions, state.params, stored.items, chosen, target, weight, request.chunk
-        )
+        grads = q_terms.group_gradients(self.functions, state.params, stored.items, chosen, target, weight)
         steps = np.array([len(group) for group in groups], np.float64)
         uniform, replayed = (
             measure(_component(grads, c, steps), buckets, q_terms.COEFS, layers(state.params)) for c in range(2)

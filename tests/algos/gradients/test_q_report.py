@@ -85,18 +85,19 @@ def test_gradient_is_that_of_training(learned):
     index, weights = (np.asarray(learned.seen[name][0]) for name in ("index", "weights"))
     replay = learned.state.learner.replay
     networks = (learned.before.params, learned.before.learner.target_params)
-    functions = make_td_functions(parts, True)
+    functions = make_td_functions(parts, True, 2)
     found = td_targets_of(functions, *networks, history(replay.items, replay.birth), index)
     np.testing.assert_allclose(found.target, learned.seen["target"][0], rtol=1e-6)
     assert np.abs(found.td_error).mean() == pytest.approx(learned.metric("train/td_error"), rel=1e-5)
     place = np.arange(len(index))  # a transition drawn twice has two places
     items = jax.tree.map(lambda leaf: leaf[index], replay.items)
     groups = [place[:5], place[5:12], place[12:]]
-    grads = group_gradients(functions, networks[0], items, groups, found.target, weights, chunk=2)
+    grads = group_gradients(functions, networks[0], items, groups, found.target, weights)
     assert grads.losses[:, 1].sum() / 16 == pytest.approx(learned.metric("train/total_loss"), rel=1e-5)
     assert np.linalg.norm(grads.grads[:, 1].sum(0)) / 16 == pytest.approx(learned.metric("train/grad_norm"), rel=1e-4)
     # the sums of groups are those of one group, however they are cut
-    whole = group_gradients(functions, networks[0], items, [place], found.target, weights, chunk=1, width=16)
+    single = functions._replace(chunk=1)
+    whole = group_gradients(single, networks[0], items, [place], found.target, weights, width=16)
     np.testing.assert_allclose(grads.grads.sum(0), whole.grads[0], rtol=1e-4, atol=1e-7)
 
 
@@ -105,7 +106,7 @@ def test_td_errors_equal_those_stored_by_training(learned):
     replay = learned.state.learner.replay
     index = np.unique(learned.seen["index"][0])
     networks = (learned.before.params, learned.before.learner.target_params)
-    functions = make_td_functions(with_num_envs(learned.parts, CFG.env.num_envs), False)
+    functions = make_td_functions(with_num_envs(learned.parts, CFG.env.num_envs), False, 1)
     found = td_targets_of(functions, *networks, history(replay.items, replay.birth), index)
     np.testing.assert_allclose(np.abs(found.td_error), replay.td_errors[index], rtol=1e-5, atol=1e-6)
 
@@ -122,9 +123,9 @@ def by_hand(loss, **fields):
     items = blank(1, 1, (1,), jnp.float32, 4)
     usual = {"reward_tp1": [1.0], "agent_done_tp1": [[False]], "obs_tp1": [[[1.0]]]}
     items = items._replace(**{name: jnp.asarray(value) for name, value in {**usual, **fields}.items()})
-    functions, slot = make_td_functions(with_num_envs(parts, 1), True), np.zeros(1, int)
+    functions, slot = make_td_functions(with_num_envs(parts, 1), True, 1), np.zeros(1, int)
     found = td_targets_of(functions, TABLE, 10 * TABLE, history(items, jnp.zeros(1, jnp.uint32)), slot)
-    grads = group_gradients(functions, TABLE, items, [slot], found.target, np.float32([0.25]), chunk=1)
+    grads = group_gradients(functions, TABLE, items, [slot], found.target, np.float32([0.25]))
     return float(found.target[0]), float(found.td_error[0]), grads.losses[0], grads.grads[0].reshape(2, 2, 4)
 
 
@@ -161,7 +162,7 @@ def test_report_on_stored_transitions_matches_direct_computation(learned, replay
     assert replayed.buckets[2].draws == pytest.approx(
         sum(96 * probs[list(replay.slots[g])].sum() for g in replayed.buckets[2].groups) / density.sum()
     )
-    functions = make_td_functions(with_num_envs(learned.parts, 4), False)
+    functions = make_td_functions(with_num_envs(learned.parts, 4), False, 1)
     state = learned.state
     found = td_targets_of(
         functions,
