@@ -14,7 +14,7 @@ import numpy as np
 
 from hmx.gates import records as gates
 from hmx.gates.records import decide
-from hmx.gates.report import gate_status, report
+from hmx.gates.report import gate_status, status
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import Score, recorded_pairs
 from hmx.runs.lowered import SUFFIX, LoweredPrograms
@@ -95,7 +95,7 @@ def make_gate(folder: Path) -> Path:
 def use_gate(folder: Path) -> Any:
     """Do with a gate all that commands do without training."""
     gate = gates.read_gate(folder)
-    report(gate, gate_status(gate))
+    status(gate_status(gate), gate)
     verify_gate(gate)
     return gate
 

@@ -69,7 +69,7 @@ def gate(
             environment, network or algorithm. Without any change, the attempt that is open continues.
         source: a checkout of hmx that trains the candidate.
         command: another trainer, with `{seed}` and `{file}` in its words.
-        abandon: whether to end the attempt that is open, with the pairs that it has.
+        abandon: whether to end the attempt that is open; the pair that has begun counts as lost.
         progress: whether to write a line for each pair.
 
     Raises:

@@ -147,7 +147,7 @@ def report(gate: GateArgument, outputs: ReportOutputs) -> None:
 
     known = find_gate(gate)
     found = reports.gate_status(known)
-    write_outputs(found, reports.report(known, found), outputs, reports.table(found))
+    write_outputs(found, reports.status(found, known), outputs, reports.table(found))
 
 
 def adopt(

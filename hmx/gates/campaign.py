@@ -15,27 +15,9 @@ from pathlib import Path
 from hmx.config.coerce import show
 from hmx.config.fields import replace, values_of
 from hmx.errors import ExitCode, HmxError, counted
-from hmx.gates import programs
+from hmx.gates import programs, records
 from hmx.gates.programs import Made, load_changed, lowered_digest
-from hmx.gates.records import (
-    ATTEMPT,
-    CONFIG,
-    DEFAULT_METRIC,
-    MEANING,
-    PLACES,
-    SETTINGS,
-    SOURCE,
-    VERDICT,
-    Attempt,
-    GateRequest,
-    GateSettings,
-    GateVerdict,
-    Ledger,
-    alone,
-    attempt_folder,
-    read_gate,
-    verdict_of,
-)
+from hmx.gates.records import Attempt, GateRequest, GateSettings, GateVerdict, Ledger, read_gate
 from hmx.gates.worker import PairTrainer, Show, Tell, recorded_pairs
 from hmx.records.atomic import writing
 from hmx.registry.check import error_of, known_problems
@@ -48,8 +30,6 @@ from hmx.study.create import base_config, objective_of
 from hmx.study.records import write_once
 from hmx.study.request import SearchRequest
 from hmx.study.worker import check_versions
-
-_DIGEST = "from hmx.registry.load import load; from hmx.gates.programs import lowered_digest"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,22 +49,22 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     Raises:
         HmxError: an option is not valid, there is a gate, or the baseline cannot be built (exit code 2).
     """
-    PLACES.check_name(folder)
+    records.PLACES.check_name(folder)
     hint = f"use another name, or see what it has: hmx gate status {shlex.quote(str(folder))}"
     exists = HmxError(f"there is a gate {folder}", hint)
-    if PLACES.is_one(folder):
+    if records.PLACES.is_one(folder):
         raise exists
     objective = objective_of(SearchRequest(
-        metric=SearchRequest.metric if loaded and request.metric == DEFAULT_METRIC else request.metric,
+        metric=SearchRequest.metric if loaded and request.metric == records.DEFAULT_METRIC else request.metric,
         maximize=request.maximize or not (loaded or request.minimize), minimize=request.minimize,
     ))  # fmt: skip
     if command and (loaded or request.at):
         hint = "leave out each option of a run, also --preset, --config, --at"
         raise HmxError("a command has no options of hmx", hint)
     if loaded is None:
-        made, seed = programs.of_command(command), 0
+        (program, copies), seed = programs.of_command(command), 0
     else:
-        made, seed = _first(loaded, request, objective.metric), loaded.config.run.seed
+        (program, copies), seed = _first(loaded, request, objective.metric), loaded.config.run.seed
     settings = GateSettings(
         objective=objective, max_seeds=request.max_seeds, error=request.error, attempts=request.attempts,
         seeds=loaded.config.run.num_seeds if loaded else 1,
@@ -92,17 +72,17 @@ def new_gate(folder: Path, request: GateRequest, loaded: Loaded | None = None, c
     (level,), _ = stakes(settings.error, settings.attempts, ())
     _check_power(settings, level, "the first attempt", "--max-seeds {}, or a larger --error, or fewer --attempts")
     first = Attempt(
-        number=0, program=made.program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
-        folder=attempt_folder(folder, 0),
+        number=0, program=program, baseline=0, first_seed=seed, level=0.0, versions=programs.versions(),
+        folder=records.attempt_folder(folder, 0),
     )  # fmt: skip
     with writing("the gate", folder, ExitCode.ARTEFACT):
         folder.mkdir(parents=True, exist_ok=True)
-    with alone(folder):
-        if PLACES.is_one(folder):
+    with records.alone(folder):
+        if records.PLACES.is_one(folder):
             raise exists
-        (first.folder / ATTEMPT).unlink(missing_ok=True)  # of a command that was killed
-        programs.write_attempt(first, made)
-        write_once(folder / SETTINGS, settings)  # last: without it the folder is not a gate
+        (first.folder / records.ATTEMPT).unlink(missing_ok=True)  # of a command that was killed
+        programs.write_attempt(first, copies)
+        write_once(folder / records.SETTINGS, settings)  # last: without it the folder is not a gate
     return read_gate(folder)
 
 
@@ -138,24 +118,16 @@ def try_change(
     show: Show = lambda text, outside: contextlib.nullcontext(()),
     command_line: Sequence[str] = (),
 ) -> tuple[Ledger, Attempt]:
-    """Try a change against the baseline; one that was tried before has its verdict already.
+    """Return the gate and the attempt of a change after its verdict; one that was tried before has its verdict already.
 
-    Args:
-        gate: the gate.
-        change: what to try.
-        tell: receives a line about each pair.
-        show: shows each run while it lasts.
-        command_line: kept in the meta.json of each run.
-
-    Returns:
-        The gate, and the attempt with its verdict.
+    `tell`, `show` and `command_line` are those of `PairTrainer`.
 
     Raises:
         HmxError: the change is not valid (exit code 2), another process tries one (2), the baseline cannot run (4), or
             a file of the gate is damaged or cannot be written (3).
         StopNow: a signal stopped it; the same command continues.
     """
-    with alone(gate.folder) as lock:
+    with records.alone(gate.folder) as lock:
         gate = read_gate(gate.folder)
         for made in filter(None, (gate.baseline, gate.open)):
             hint = "install the same versions, or make another gate with hmx gate new"
@@ -164,7 +136,8 @@ def try_change(
         if attempt.verdict is None:
             if change.abandon:
                 pairs = recorded_pairs(gate, attempt, gate.settings.max_seeds)
-                verdict = verdict_of(gate, pairs, "undecided", f"abandoned after {counted(len(pairs), 'pair')}", True)
+                why = f"abandoned after {counted(len(pairs), 'pair')}"
+                verdict = records.verdict_of(gate, pairs, "undecided", why, lost=True)
             else:
                 trainer = PairTrainer(gate, lock, tell, show, command_line)
                 try:
@@ -172,7 +145,7 @@ def try_change(
                 except StopNow as stop:
                     stop.hint = f"continue with: hmx gate try {gate.argument}"
                     raise
-            write_once(attempt.folder / VERDICT, verdict)
+            write_once(attempt.folder / records.VERDICT, verdict)
         gate = read_gate(gate.folder)
         return gate, gate.attempts[attempt.number]
 
@@ -188,9 +161,9 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
             raise HmxError("there is no attempt to continue or to abandon: each has a verdict", hint)
         return now
     programs.check_trusted(baseline)
-    made = _candidate(baseline, change, gate.settings.objective.metric)
+    program, copies = _candidate(baseline, change, gate.settings.objective.metric)
     for one in gate.attempts[1:]:
-        if one.baseline == baseline.number and one.program.digest == made.program.digest:
+        if one.baseline == baseline.number and one.program.digest == program.digest:
             return one
     if now is not None:
         hint = f"continue it: hmx gate try {gate.argument}; or end it: hmx gate try {gate.argument} --abandon"
@@ -199,10 +172,10 @@ def _attempt(gate: Ledger, change: Change) -> Attempt:
     _check_power(gate.settings, gate.levels[-1], "the error budget is used up: the next attempt", more)
     number = len(gate.attempts)
     attempt = Attempt(
-        number=number, program=made.program, baseline=baseline.number, first_seed=gate.next_seed,
-        level=gate.levels[-1], versions=programs.versions(), folder=attempt_folder(gate.folder, number),
+        number=number, program=program, baseline=baseline.number, first_seed=gate.next_seed,
+        level=gate.levels[-1], versions=programs.versions(), folder=records.attempt_folder(gate.folder, number),
     )  # fmt: skip
-    programs.write_attempt(attempt, made)
+    programs.write_attempt(attempt, copies)
     return attempt
 
 
@@ -218,7 +191,7 @@ def _candidate(baseline: Attempt, change: Change, metric: str) -> Made:
     programs.check_task(before, loaded.values, metric)
     if problems := known_problems(loaded.config):
         raise error_of(problems, loaded.values, loaded.origins)
-    source = change.source or (baseline.folder / SOURCE if baseline.program.source else None)
+    source = change.source or (baseline.folder / records.SOURCE if baseline.program.source else None)
     changed = {key: value for key, value in loaded.values.items() if value != before.get(key)}
     text = [f"{key}={show(value)}" for key, value in changed.items() if key not in programs.NO_PART]
     text += [f"--source {change.source}"] if change.source else []
@@ -231,19 +204,19 @@ def _without_training(gate: Ledger, attempt: Attempt) -> GateVerdict | None:
     for one in (baseline, attempt):
         programs.check_files(one)
     if program.digest == baseline.program.digest:
-        return verdict_of(gate, (), "same", MEANING["same"])
+        return records.verdict_of(gate, (), "same", records.MEANING["same"])
     if program.command or attempt.run(0).root.exists():
         return None
     before = _lowered(baseline) if program.options == baseline.program.options else ""
     try:
         if before and before == _lowered(attempt):
-            return verdict_of(gate, (), "same", MEANING["same"])
+            return records.verdict_of(gate, (), "same", records.MEANING["same"])
         if not program.source:
             open_task(bind(load_changed(attempt)))
     except HmxError as problem:
         if problem.exit_code == ExitCode.ARTEFACT:
             raise
-        return verdict_of(gate, (), "failed", problem.message)
+        return records.verdict_of(gate, (), "failed", problem.message)
     return None
 
 
@@ -252,8 +225,9 @@ def _lowered(attempt: Attempt) -> str:
     if not attempt.program.source:
         return lowered_digest(load_changed(attempt))
     sets = [f"{key}={value}" for key, value in programs.copied(attempt).items()]
-    where = str((attempt.folder / CONFIG).resolve())
-    code = f"{_DIGEST}; print('digest', lowered_digest(load(file={where!r}, environ={{}}, sets={sets!r})))"
-    environ = {**os.environ, "PYTHONPATH": str((attempt.folder / SOURCE).resolve())}
+    where = str((attempt.folder / records.CONFIG).resolve())
+    code = "from hmx.registry.load import load; from hmx.gates.programs import lowered_digest; "
+    code += f"print('digest', lowered_digest(load(file={where!r}, environ={{}}, sets={sets!r})))"
+    environ = {**os.environ, "PYTHONPATH": str((attempt.folder / records.SOURCE).resolve())}
     done = subprocess.run([sys.executable, "-P", "-c", code], env=environ, capture_output=True, text=True, check=False)
     return next((line.split()[-1] for line in done.stdout.splitlines() if line.startswith("digest ")), "")

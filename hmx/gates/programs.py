@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from hmx.config import codec
 from hmx.config.coerce import show
@@ -23,9 +23,10 @@ from hmx.errors import ExitCode, HmxError
 from hmx.gates.records import ATTEMPT, CODE, CONFIG, SOURCE, Attempt, GateProgram
 from hmx.records import atomic, meta
 from hmx.records.atomic import writing
+from hmx.registry import user_code
 from hmx.registry.load import Loaded, bind, load
 from hmx.registry.trust import check_allowed
-from hmx.registry.user_code import HASHES, allow, allow_file, check_code, code_file, open_module, reference_of
+from hmx.registry.user_code import HASHES
 from hmx.reports.compare.notices import is_of_task
 from hmx.reports.compare.request import EVALUATION
 from hmx.runs.lowered import code_digest
@@ -37,13 +38,8 @@ _NAMES = re.compile(r"@[\w.$-]+")  # of the functions in a lowered program
 _OPAQUE = "callback"  # part of the name of a call whose program is not in the text
 Values = Mapping[str, Any]  # of a configuration, by dotted key
 NO_CHANGES: Mapping[str, object] = MappingProxyType({})
-
-
-class Made(NamedTuple):
-    """A program, and the files that its attempt keeps of it, by path in its folder."""
-
-    program: GateProgram
-    copies: Mapping[str, bytes] = MappingProxyType({})
+Made = tuple[GateProgram, Mapping[str, bytes]]
+"""A program, and the files that its attempt keeps of it, by path in its folder."""
 
 
 def load_changed(attempt: Attempt, sets: Sequence[str] = (), flags: Mapping[str, object] = NO_CHANGES) -> Loaded:
@@ -75,19 +71,14 @@ def check_trusted(attempt: Attempt) -> None:
 
 def _references(values: Values) -> dict[str, str]:
     """Return the references to code by key; refuse (exit code 2) code that the user does not trust."""
-    found = {key: text for key in HASHES if (text := reference_of(values[key], key))}
+    found = {key: text for key in HASHES if (text := user_code.reference_of(values[key], key))}
     for key, text in found.items():
-        check_code(text, key, "")  # imports nothing
+        user_code.check_code(text, key, "")  # imports nothing
     return found
 
 
 def of_config(loaded: Loaded, text: str, source: Path | None = None) -> Made:
-    """Return the program of a configuration.
-
-    Args:
-        loaded: the configuration.
-        text: how it differs from the baseline.
-        source: a checkout of hmx that trains it; None for this hmx.
+    """Return the program of a configuration, which `text` describes, trained by the checkout `source` or by this hmx.
 
     Raises:
         HmxError: a file cannot be read, two have the same name, or `source` is not a checkout (exit code 2).
@@ -97,7 +88,7 @@ def of_config(loaded: Loaded, text: str, source: Path | None = None) -> Made:
     copies = {CONFIG: codec.to_toml(loaded.config).encode()}
     code, named = dict[str, str](), dict[str, str]()
     for key, reference in _references(values).items():
-        place, (target, function) = code_file(reference, key), parse(reference)
+        place, (target, function) = user_code.code_file(reference, key), parse(reference)
         own = is_reference(reference)
         beside = _beside(reference, key, place) if own else {place.name: read_plain(place)}
         if target.endswith(".py"):
@@ -117,7 +108,7 @@ def of_config(loaded: Loaded, text: str, source: Path | None = None) -> Made:
         text=text, digest=digest, options=codec.sha256(sorted(options.items())), files=named, code=code, copies=hashes,
         source=str(source or ""),
     )  # fmt: skip
-    return Made(program, copies)
+    return program, copies
 
 
 def versions() -> dict[str, str]:
@@ -127,7 +118,7 @@ def versions() -> dict[str, str]:
 
 def _beside(text: str, key: str, place: Path) -> dict[str, bytes]:
     """Return the contents of a file of code and of the modules in its folder that it imports, by relative path."""
-    open_module(text, key, "")
+    user_code.open_module(text, key, "")
     folder = place.parent
     loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     modules = {Path(file).resolve() for file in loaded if file and file.endswith(".py")}
@@ -167,7 +158,7 @@ def of_command(command: Sequence[str]) -> Made:
         raise HmxError(f"there is no command {command[0]}", "give the path of a program")
     files = {word: sha256_of(Path(word).resolve()) for word in command if Path(word).is_file()}
     digest = codec.sha256([list(command), files])
-    return Made(GateProgram(text=text, digest=digest, command=tuple(command), place=os.getcwd(), files=files))
+    return GateProgram(text=text, digest=digest, command=tuple(command), place=os.getcwd(), files=files), {}
 
 
 def check_task(before: Values, after: Values, metric: str) -> None:
@@ -183,22 +174,22 @@ def check_task(before: Values, after: Values, metric: str) -> None:
         raise HmxError(message, "leave it out, or make another gate with it: hmx gate new")
 
 
-def write_attempt(attempt: Attempt, made: Made) -> None:
+def write_attempt(attempt: Attempt, copies: Mapping[str, bytes]) -> None:
     """Write an attempt, its own file last, and trust what it names; a command that was killed writes it again."""
     folder = attempt.folder
     with writing("the attempt", folder, ExitCode.ARTEFACT):
         for place in (folder / CODE, folder / SOURCE):
             if os.path.lexists(place):
                 shutil.rmtree(place)  # refuses a link
-        for relative, data in made.copies.items():
+        for relative, data in copies.items():
             path = folder / relative
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic.write_bytes(path, data)
     write_once(folder / ATTEMPT, attempt)
-    allow_file(folder.resolve() / ATTEMPT)
+    user_code.allow_file(folder.resolve() / ATTEMPT)
     for key, text in copied(attempt).items():
-        allow(text, key)
-        open_module(text, key, "")  # also allows the modules that it imports
+        user_code.allow(text, key)
+        user_code.open_module(text, key, "")  # also allows the modules that it imports
 
 
 def check_files(attempt: Attempt) -> None:

@@ -119,9 +119,7 @@ def _advice(gate: Ledger) -> Advice:
         number = f"{kept[-1].number}"
         return Advice(f"make attempt {number} the baseline", f"hmx gate adopt {gate.argument} {shlex.quote(number)}")
     if e_value((), gate.settings.max_seeds) * gate.levels[-1] < 1:
-        max_seeds = 2 * gate.settings.max_seeds
-        new = f"hmx gate new NAME --max-seeds {max_seeds}"
-        return Advice("the error budget is used up, and no change can be kept: make another gate", new)
+        return Advice("the error budget is used up, and no change can be kept: make another", "hmx gate new --help")
     return Advice("try a change", f"hmx gate try {gate.argument} --help")
 
 
@@ -129,16 +127,11 @@ _EFFECTS = (0.5, 1.0, 2.0)  # in standard deviations of the seeds
 _TONES: dict[str, Tone] = {"keep": "good", "worse": "bad", "failed": "bad", "": "strong"}
 
 
-def status(found: GateStatus) -> Document:
-    """Build the ledger as a document."""
-    return Document(f"Gate {found.gate.name}", tuple(_ledger(found)))
-
-
-def report(gate: Ledger, found: GateStatus) -> Document:
-    """Build the report: the ledger, and the evidence of each attempt after each of its pairs."""
+def status(found: GateStatus, gate: Ledger | None = None) -> Document:
+    """Build the ledger as a document; with the gate, also the evidence of each attempt after each of its pairs."""
     series: list[Series] = []
-    for one in gate.attempts[1:]:
-        if one.verdict and (gains := differences(gate, one.verdict.pairs)):
+    for one in gate.attempts[1:] if gate else ():
+        if gate and one.verdict and (gains := differences(gate, one.verdict.pairs)):
             counts = range(1, len(gains) + 1)
             evidence = [e_value(gains[:count]) * one.level for count in counts]
             name = f"attempt {one.number}: {one.verdict.outcome}"
@@ -149,7 +142,7 @@ def report(gate: Ledger, found: GateStatus) -> Document:
     caption = "The evidence of each attempt after each of its pairs; a change is kept where its line reaches 1."
     plots = [Plot("Evidence", Axis("pairs"), part, tuple(series), caption, (kept,))] if series else []
     meanings = [f"{name}: {MEANING[name]}" for name in MEANING if any(one.verdict == name for one in found.attempts)]
-    notes = [Paragraph("; ".join(meanings) + ".", "faint")] if meanings else []
+    notes = [Paragraph("; ".join(meanings) + ".", "faint")] if gate and meanings else []
     return Document(f"Gate {found.gate.name}", (*_ledger(found), *plots, *notes))
 
 

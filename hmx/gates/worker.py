@@ -78,24 +78,16 @@ Show = Callable[[str, bool], AbstractContextManager[Sequence[Sink]]]
 """Shows what runs while a block lasts, and whether it runs in another process; gives the receivers of its records."""
 
 
+@dataclasses.dataclass(frozen=True)
 class PairTrainer:
-    """Decides an attempt.
+    """Decides an attempt of a gate that has no verdict yet."""
 
-    Args:
-        gate: with the attempt, which has no verdict yet.
-        lock: of the gate; processes that train inherit it.
-        tell: receives a line about each pair.
-        show: shows each run while it lasts.
-        command_line: kept in the meta.json of each run.
-    """
-
-    def __init__(self, gate: Ledger, lock: RunLock, tell: Tell, show: Show, command_line: Sequence[str]) -> None:
-        self._gate = gate
-        self._lock = lock
-        self._tell = tell
-        self._show = show
-        self._command_line = command_line
-        self._programs = Programs()
+    gate: Ledger
+    lock: RunLock  # of the gate; processes that train inherit it
+    tell: Tell
+    show: Show
+    command_line: Sequence[str]  # kept in the meta.json of each run
+    programs: Programs = dataclasses.field(default_factory=Programs)
 
     def verdict(self, attempt: Attempt) -> GateVerdict:
         """Train pairs until the attempt is decided; pairs of earlier processes are used.
@@ -104,7 +96,7 @@ class PairTrainer:
             StopNow: a signal; the attempt continues from there.
             HmxError: the baseline cannot run (exit code 4), or the disk is full (3).
         """
-        gate, pairs, looked_at = self._gate, list[SeedPair](), 0
+        gate, pairs, looked_at = self.gate, list[SeedPair](), 0
         baseline = gate.attempts[attempt.baseline]
         with SignalGuard() as guard:
             while (found := decide(gate, attempt, pairs, looked_at)) is None:
@@ -132,7 +124,7 @@ class PairTrainer:
                     return verdict_of(gate, (), "same results", f"{len(before)} seeds from {seed} on are equal")
                 pairs += _pairs(seed, before, after)
                 for count in range(looked_at + 1, len(pairs) + 1):
-                    self._tell(_line(gate, attempt, pairs[:count]))
+                    self.tell(_line(gate, attempt, pairs[:count]))
         return found
 
     def _values(self, attempt: Attempt, seed: int) -> tuple[float, ...]:
@@ -142,7 +134,7 @@ class PairTrainer:
         with writing("the run", paths.folder, ExitCode.ARTEFACT):
             make_folder(paths.root, parents=True)  # not through a link
         program, side = attempt.program, f"attempt {attempt.number}" if attempt.number else "the first baseline"
-        with self._show(f"seed {seed} of {side}", bool(program.command or program.source)) as sinks:
+        with self.show(f"seed {seed} of {side}", bool(program.command or program.source)) as sinks:
             if program.command:
                 self._run_command(attempt, seed)
             elif not is_trained(paths, last := derive(config_of(attempt, seed)).num_updates, last):
@@ -150,7 +142,7 @@ class PairTrainer:
                     self._run_source(attempt, seed, last)
                 else:
                     self._train(attempt, seed, last, sinks)
-        return values(self._gate, attempt, seed)
+        return values(self.gate, attempt, seed)
 
     def _train(self, attempt: Attempt, seed: int, last: int, sinks: Sequence[Sink]) -> None:
         """Train in this process."""
@@ -159,8 +151,8 @@ class PairTrainer:
             make_folder(paths.folder)
         with RunLock(paths) as lock:
             ended = train_to(
-                lock, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self._programs)), until=last,
-                sinks=sinks, command_line=self._command_line, programs=self._programs,
+                lock, lambda: check_run(open_task(bind(Loaded(cfg)), programs=self.programs)), until=last,
+                sinks=sinks, command_line=self.command_line, programs=self.programs,
             )  # fmt: skip
         if ended.updates < last or ended.signum is not None:
             raise StopNow(ended.signum or signal.SIGINT)
@@ -193,7 +185,7 @@ class PairTrainer:
         words_of = (word.replace("{seed}", str(seed)) for word in attempt.program.command)
         command = [word.replace("{file}", str(file.resolve())) for word in words_of]
         self._run(command, os.environ, Path(attempt.program.place), folder / _LOG)
-        write_once(folder / SCORE, Score(read_result(file, self._gate.settings.objective.metric)))
+        write_once(folder / SCORE, Score(read_result(file, self.gate.settings.objective.metric)))
 
     def _run(self, command: Sequence[str], environ: Mapping[str, str], place: Path, log: Path) -> None:
         """Run a command with its output in a file; the signals that this process gets are passed on to it.
@@ -210,7 +202,7 @@ class PairTrainer:
                 process = subprocess.Popen(
                     command, cwd=place, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                     start_new_session=True,  # a terminal would send it each signal too
-                    pass_fds=[self._lock.handle],
+                    pass_fds=[self.lock.handle],
                 )  # fmt: skip
                 guard.watch(process)
                 with SignalGuard(lambda signum: _send(process, signum)) as signals:
@@ -284,11 +276,10 @@ def has_measured(gate: Ledger, attempt: Attempt, seed: int) -> bool:
     paths = attempt.run(seed)
     if not attempt.program.command:
         return paths.metrics.exists() and paths.metrics.stat().st_size > 0
-    try:
+    with contextlib.suppress(HmxError):
         _number(paths.folder / RESULT, gate.settings.objective.metric)
-    except HmxError:
-        return False
-    return True
+        return True
+    return False
 
 
 def recorded_pairs(gate: Ledger, attempt: Attempt, most: int) -> list[SeedPair]:

@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 _BETS = (2.0, 6.0)  # each has an equal part of the stake; for effects of about one, and of two or more, deviations
 _NORMAL = NormalDist()
-_SAMPLES = 400  # of `power`
+_SAMPLES = 400
 
 
 def e_value(differences: Sequence[float], more: int = 0) -> float:
@@ -38,12 +38,9 @@ def e_value(differences: Sequence[float], more: int = 0) -> float:
 
 
 def power(effect: float, level: float, pairs: int) -> float:
-    """Return the probability that at most so many pairs reject at a level, by `_SAMPLES` samples with fixed seeds.
+    """Return the probability that at most so many pairs reject at a level, by samples with fixed seeds.
 
-    Args:
-        effect: by which one side is better, in standard deviations of the normal values of both sides.
-        level: of the test.
-        pairs: number of them, at most.
+    The values of both sides are normal, and `effect` is by how many of their standard deviations one side is better.
     """
     draw, kept = random.Random(0), 0
     for _ in range(_SAMPLES):

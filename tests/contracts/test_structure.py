@@ -48,7 +48,6 @@ HARMLESS = {
     "config": "quoted where it is assigned",
     "found.intact[-1]": "a number",
     "given": "quoted where it is assigned",
-    "max_seeds": "a number",
     "more": "quoted where it is assigned",
     "name": "a checked name of a side; the argument of `hmx resume`, which is quoted",
     "option": "a constant or a number",
