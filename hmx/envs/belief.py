@@ -7,7 +7,8 @@ player, whose hidden parts are drawn at random, or agree with the states `expect
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 from hmx.envs.protocol import Env, EnvState, SearchStep
 from hmx.types import Array, Key, Timestep
 
+T = TypeVar("T")
 _EXPECT, _DRAW = 0x5EE, 0x5EF
 
 
@@ -63,10 +65,12 @@ def as_seen(env: Env) -> Env:
         known = ~(seen.terminated | seen.truncated)
         return Believed(after, imagine(env, state.imagined, action, after, known, keys)), seen
 
-    later, describe = spec.later_reset, spec.describe
+    later = spec.later_reset
     spec = spec._replace(
         later_reset=None if later is None else lambda keys: started(later(keys), keys),
-        describe=None if describe is None else lambda state: describe(state.true),
+        describe=_of_true(spec.describe),
+        render=_of_true(spec.render),
+        moved=None,
     )
     return env._replace(
         spec=spec,
@@ -75,6 +79,10 @@ def as_seen(env: Env) -> Env:
         play=lambda state, action, keys: play(env, state, action, keys),
         root=lambda state: state.imagined,
     )
+
+
+def _of_true(show: Callable[[EnvState], T] | None) -> Callable[[Believed], T] | None:
+    return None if show is None else lambda state: show(state.true)
 
 
 def _fold(keys: Key, number: int) -> Key:

@@ -18,7 +18,7 @@ from hmx.algos.evaluate import random_policy
 from hmx.algos.search import make_act, searched
 from hmx.algos.types import TrainState
 from hmx.config.schema import Config, EnvConfig
-from hmx.envs.belief import imagine
+from hmx.envs.belief import as_seen, imagine
 from hmx.envs.protocol import EnvSpec, playable
 from hmx.envs.registry import make_env
 from hmx.errors import HmxError
@@ -97,8 +97,9 @@ def watch(
             if request.search is not None:
                 session = session._replace(env=playable(session.env, "a search"))
             state = restored_state(source, session, request.checkpoint, warn)
-            made, policy = session.env, agent_policy(session, state, request.greedy, request.search)
-            programs = None if session.lowered is None else session.lowered.part("game")
+            policy = agent_policy(session, state, request.greedy, request.search)
+            made = session.env if has_board or policy.imagine is None else as_seen(session.env)
+            programs = None if session.lowered is None else session.lowered.part("game", made is session.env)
         phase(COMPILING)
         if has_board:
             return Simulator(cfg.env, cfg.reward, seed=seed, position=position, policy=policy, programs=programs)

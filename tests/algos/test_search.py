@@ -1,5 +1,7 @@
 """Search at play time: it plans ahead, does not foresee chance, and stays within what is legal."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +18,8 @@ from hmx.envs.autoreset import Game, batched
 from hmx.envs.belief import as_seen
 from hmx.envs.small.counting import make_counting
 from hmx.errors import HmxError
+from hmx.play.frames import FramePolicy
+from hmx.play.spectator import Spectator
 
 SPEC = make_counting(0).spec._replace(id="small", num_actions=3, max_steps=0, reward_terms=("reward",))
 LEGAL = jnp.array([True, True, False])
@@ -108,9 +112,15 @@ def test_search_that_sees_what_the_player_sees_does_not_know_a_hidden_coin():
         drawn = jax.vmap(jax.random.bernoulli)(keys).astype(jnp.int32)
         return state._replace(core=jnp.where(known, expected.core, drawn))
 
-    seen = as_seen(env._replace(spec=env.spec._replace(redrawn=redrawn)))
+    hiding = env._replace(spec=env.spec._replace(redrawn=redrawn, render=lambda state: f"{state.core[0]}"))
+    seen = as_seen(hiding)
     assert abs(mean_return(seen, 16) - 0.5) < 0.1
     assert as_seen(env) is env
+    keys = jax.random.split(jax.random.key(0), 8)
+    assert seen.spec.render(seen.reset(keys)[0]) == hiding.spec.render(hiding.reset(jax.random.clone(keys))[0])
+    policy = FramePolicy(partial(jax.jit(make_search(even_handed(), seen, Config(), 4)), None))
+    shown = Spectator(seen, seed=0, policy=policy)
+    assert shown.act(shown.choice).outcome == "terminated" and shown.frame.picture in ("0", "1")
 
 
 @pytest.mark.parametrize(("weight", "taken", "value"), [(0.0, 0, 1.0), (1.0, 1, 0.99 * 5.0)])
