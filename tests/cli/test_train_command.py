@@ -149,8 +149,8 @@ def test_evaluate_writes_text_and_json(hmx, trained):
     assert re.search(r"^ ?sampled +[+-]\d", eyes.stdout, re.MULTILINE) and "greedy" in eyes.stdout
     data = json.loads(hmx("evaluate", run, "-n", "30", "--policy", "random", "--json").stdout)
     assert list(data) == [
-        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "search", "changes",
-        "trained_with", "warnings",
+        "schema", "run", "env", "checkpoint", "env_steps", "episodes", "seed", "policies", "search", "sees",
+        "changes", "trained_with", "warnings",
     ]  # fmt: skip
     assert [set(row) for row in data["policies"]] == [POLICY_KEYS]
     assert (data["schema"], data["seed"], data["episodes"]) == (1, 0, 30) and data["policies"][0]["policy"] == "random"
