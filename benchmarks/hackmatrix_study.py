@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--positions", type=int, default=1000)
     parser.add_argument("--longest", type=int, default=500, help="steps that a position is played on, at most")
     parser.add_argument("--games", type=int, default=1000)
-    parser.add_argument("--search", type=int, help="simulations per decision; without, the policy alone")
+    parser.add_argument("--search", type=int, help="simulations per decision from the true state; else only the policy")
     parser.add_argument("--only", choices=("grants", "games"))
     args = parser.parse_args()
     run = Run.find(args.run, args.root)

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, make_evaluation, search_policy
-from hmx.algos.search import make_search
+from hmx.algos.search import make_search, searched
 from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
 from hmx.runs.loop import eval_key
@@ -39,9 +39,10 @@ def main() -> None:
     print(f"{'simulations':>11} {'return':>8} {'± se':>6} {'stage':>6} {'won':>6} {'by UNDO':>8} {'decisions/s':>12}")
     for simulations in args.simulations:
         policy = algorithm_policy(session.algorithm, greedy=True)
+        env = searched(session.env, cfg.gumbel.sees, simulations or None)
         if simulations:
-            policy = search_policy(session.algorithm, make_search(session.algorithm, session.env, cfg, simulations))
-        chunks = make_chunks(make_evaluation(session.env, policy, args.episodes, args.episodes))
+            policy = search_policy(session.algorithm, make_search(session.algorithm, env, cfg, simulations))
+        chunks = make_chunks(make_evaluation(env, policy, args.episodes, args.episodes))
         play, key = chunks.start(eval_key(cfg.run.seed))
         play, _ = chunks.advance(state, key, play, 1)  # compiles
         began = clock()
