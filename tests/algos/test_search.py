@@ -117,7 +117,13 @@ def test_search_that_sees_what_the_player_sees_does_not_know_a_hidden_coin():
     assert abs(mean_return(seen, 16) - 0.5) < 0.1
     assert as_seen(env) is env
     keys = jax.random.split(jax.random.key(0), 8)
-    assert seen.spec.render(seen.reset(keys)[0]) == hiding.spec.render(hiding.reset(jax.random.clone(keys))[0])
+    (state, first), (alone, expected) = seen.reset(keys), hiding.reset(jax.random.clone(keys))
+    assert seen.spec.render(state) == hiding.spec.render(alone)
+    action, keys = jnp.arange(8)[:, None] % 2, jax.random.split(jax.random.key(1), 8)
+    after, step = seen.step(state, action, keys)
+    same = (state.true, first, after.true, step), (alone, expected, *hiding.step(alone, action, jax.random.clone(keys)))
+    for a, b in zip(*map(jax.tree.leaves, same), strict=True):
+        np.testing.assert_array_equal(a, b)
     policy = FramePolicy(partial(jax.jit(make_search(even_handed(), seen, Config(), 4)), None))
     shown = Spectator(seen, seed=0, policy=policy)
     assert shown.act(shown.choice).outcome == "terminated" and shown.frame.picture in ("0", "1")
