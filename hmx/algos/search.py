@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from hmx.algos.types import Algorithm, Carry, Decision, TrainState
 from hmx.config.learning import Sees
 from hmx.config.schema import Config
-from hmx.envs.belief import as_seen, play
-from hmx.envs.protocol import Env, EnvSpec, EnvState, playable
+from hmx.envs.belief import as_seen
+from hmx.envs.protocol import Env, EnvSpec, EnvState, play, playable
 from hmx.errors import HmxError
 from hmx.rl import distributions
 from hmx.rl.tree_search import Found, Judged, Simulated, search

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.envs.protocol import Env, EnvSpec, EnvState, select
+from hmx.envs.protocol import Env, EnvSpec, EnvState, folded, select
 from hmx.types import Array, Key, Timestep
 
 Core = Any
@@ -137,12 +137,11 @@ def repeated(env: Env, times: int) -> Env:
         def again(carry: tuple[EnvState, Timestep], i: Array) -> tuple[tuple[EnvState, Timestep], None]:
             state, so_far = carry
             over = so_far.terminated | so_far.truncated
-            k_step = jax.vmap(lambda key: jax.random.fold_in(key, i))(keys)
-            after, timestep = env.step(state, action, k_step)
+            after, timestep = env.step(state, action, folded(keys, i))
             state = select(over, state, after, spec.state_axis)
             return (state, select(over, so_far, _joined(so_far, timestep))), None
 
-        first = env.step(state, action, jax.vmap(lambda key: jax.random.fold_in(key, 0))(keys))
+        first = env.step(state, action, folded(keys, 0))
         (state, timestep), _ = jax.lax.scan(again, first, jnp.arange(1, times))
         return state, timestep
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-import jax
 import jax.numpy as jnp
 
-from hmx.envs.protocol import Env, EnvState, SearchStep
+from hmx.envs.protocol import Env, EnvState, folded, play
 from hmx.types import Array, Key, Timestep
 
 T = TypeVar("T")
@@ -27,22 +26,14 @@ class Believed(NamedTuple):
     imagined: EnvState
 
 
-def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, SearchStep]:
-    """Step as `env.play` does, or else with `env.step`."""
-    if env.play is not None:
-        return env.play(state, action, keys)
-    state, seen = env.step(state, action, keys)
-    return state, SearchStep(seen.final_obs, seen.final_legal, seen.reward, seen.terminated, seen.truncated)
-
-
 def imagine(env: Env, before: EnvState, action: Array, state: EnvState, known: Array, keys: Key) -> EnvState:
     """Return the state that the player imagines in the true `state`, after an action in the imagined state `before`.
 
     Where `known [E]` is false the episode has just begun, and `before` and `action` do not matter.
     """
     assert env.spec.redrawn is not None
-    expected, _ = play(env, before, action, _fold(keys, _EXPECT))
-    return env.spec.redrawn(state, _fold(keys, _DRAW), expected, known)
+    expected, _ = play(env, before, action, folded(keys, _EXPECT))
+    return env.spec.redrawn(state, folded(keys, _DRAW), expected, known)
 
 
 def as_seen(env: Env) -> Env:
@@ -58,7 +49,7 @@ def as_seen(env: Env) -> Env:
 
     def started(first: tuple[EnvState, Timestep], keys: Key) -> tuple[Believed, Timestep]:
         state, seen = first
-        return Believed(state, redrawn(state, _fold(keys, _DRAW), state, jnp.zeros(keys.shape, bool))), seen
+        return Believed(state, redrawn(state, folded(keys, _DRAW), state, jnp.zeros(keys.shape, bool))), seen
 
     def step(state: Believed, action: Array, keys: Key) -> tuple[Believed, Timestep]:
         after, seen = env.step(state.true, action, keys)
@@ -83,7 +74,3 @@ def as_seen(env: Env) -> Env:
 
 def _of_true(show: Callable[[EnvState], T] | None) -> Callable[[Believed], T] | None:
     return None if show is None else lambda state: show(state.true)
-
-
-def _fold(keys: Key, number: int) -> Key:
-    return jax.vmap(lambda key: jax.random.fold_in(key, number))(keys)

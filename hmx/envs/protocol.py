@@ -139,6 +139,19 @@ class Env(NamedTuple):
     root: Callable[[EnvState], EnvState] = lambda state: state
 
 
+def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, SearchStep]:
+    """Step as `env.play` does, or else with `env.step`."""
+    if env.play is not None:
+        return env.play(state, action, keys)
+    state, seen = env.step(state, action, keys)
+    return state, SearchStep(seen.final_obs, seen.final_legal, seen.reward, seen.terminated, seen.truncated)
+
+
+def folded(keys: Key, number: int | Array) -> Key:
+    """Return each of the keys `[E]` with a number folded in."""
+    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, number)
+
+
 def select(where: Bool[Array, " E"], then: Tree, other: Tree, axis: int = 0) -> Tree:
     """Select per environment the leaves of one pytree or the other; `where [E]` lies along `axis` of every leaf."""
 

@@ -93,8 +93,7 @@ def evaluate(
         progress: called with the episodes that have ended, about twice a second.
 
     Raises:
-        HmxError: unknown policy, no episodes, a change that the policy does not fit, or a search that is not possible
-            (exit code 2); no such run or no intact checkpoint (3).
+        HmxError: unknown policy, no episodes, an unfit change or search (exit code 2); no run or checkpoint (3).
     """
     if run is None:
         if search is not None or checkpoint is not None or set(policies or ()) != {RANDOM}:
@@ -103,7 +102,8 @@ def evaluate(
         return _at_random(episodes, seed, changes or {}, trust, progress)
     found = Run.find(run, root)
     with trusting(trust):
-        cfg = (task := changed(found, changes or {}, free=[SEES])).config
+        task = changed(found, changes or {}, free=[SEES])
+        cfg = task.config
         policies, search = _chosen(policies, search, task.simulations if search is None else search)
         _check(episodes, policies, search)
         warning = enable_cache()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from hmx.config.learning import ContinuationKind
-from hmx.envs.protocol import Env, EnvState, take
+from hmx.envs.protocol import Env, EnvState, folded, take
 from hmx.rl import distributions
 from hmx.scoring.options import ScoreOptions
 from hmx.types import Timestep
@@ -101,11 +101,11 @@ def rollouts(
     that the player cannot see are drawn again first, equally for equal keys.
     """
     if options.redrawn and env.spec.redrawn is not None:
-        env_state = env.spec.redrawn(env_state, _stream(keys, jnp.uint32(_REDRAW)))
+        env_state = env.spec.redrawn(env_state, folded(keys, jnp.uint32(_REDRAW)))
 
     def play(now: _Play) -> _Play:
-        env_state, timestep = env.step(now.env_state, now.action, _stream(keys, 2 * now.step))
-        chosen = policy.act(params, timestep.obs, timestep.legal, _stream(keys, 2 * now.step + 1))
+        env_state, timestep = env.step(now.env_state, now.action, folded(keys, 2 * now.step))
+        chosen = policy.act(params, timestep.obs, timestep.legal, folded(keys, 2 * now.step + 1))
         return _advanced(now, env_state, timestep, chosen, options)
 
     start = _start(env, env_state, action, keys, options)
@@ -155,10 +155,6 @@ def repeated(env: Env, env_state: EnvState, times: int) -> EnvState:
     """Repeat each state `times` times in a row."""
     leaf = jax.tree.leaves(env_state)[0]
     return take(env.spec, env_state, jnp.repeat(jnp.arange(leaf.shape[env.spec.state_axis]), times))
-
-
-def _stream(keys: Array, number: Array) -> Array:
-    return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, number)
 
 
 def _where(condition: Array, then: Array, other: Array) -> Array:

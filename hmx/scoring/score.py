@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
 from hmx.config.learning import Aggregate, Metric
-from hmx.envs.protocol import Env, EnvSpec, EnvState
+from hmx.envs.protocol import Env, EnvSpec, EnvState, folded
 from hmx.scoring.options import Candidates, ScoreOptions, candidates, check_options, joint_probs
 from hmx.scoring.rollouts import Continuation, repeated, rollouts
 
@@ -165,8 +165,7 @@ def compare(outcomes: Outcomes, options: ScoreOptions) -> Scores:
 def own_keys(key: Key[Array, ""], ids: UInt[Array, " S"]) -> tuple[Key[Array, " S"], Key[Array, " S"]]:
     """Derive the keys of each position: for the choice of actions, and for the rollouts."""
     own = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, ids)
-    stream = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    return stream(own, 0), stream(own, 1)
+    return folded(own, 0), folded(own, 1)
 
 
 def aggregated(
