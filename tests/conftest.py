@@ -43,6 +43,7 @@ _cache_home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+os.environ["JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"] = "0"  # as in the commands, to compile faster
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 # Tests spend most of their time on compiling: it takes a fifth without LLVM's optimisation and without the newer way to

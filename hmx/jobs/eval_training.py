@@ -42,15 +42,18 @@ def make_evaluations(
         if guard.requested is not None:
             raise StopWaiting
 
-    def measure(state: TrainState, update: int) -> list[Record]:
+    def play_untrained(state: TrainState) -> None:
         untrained[:] = untrained or play(state, RANDOM, run.seed, stop_if_asked, longest)
+
+    def measure(state: TrainState, update: int) -> list[Record]:
+        play_untrained(state)
         rows = play(state, name, run.seed, stop_if_asked, longest)
         if any(row.unfinished for row in (*untrained, *rows)):
             warn(f"evaluations have no value: an episode did not end within {longest:,} steps")
         return [_record(row, untrained[0]) for row in rows]
 
     before = {i * updates // run.evaluations + 1 for i in range(run.evaluations)}
-    return (Reports(before, measure, "evaluating", "the agent", "an evaluation"),)
+    return (Reports(before, measure, "evaluating", "the agent", "an evaluation", play_untrained),)
 
 
 def _record(row: PolicyStats, untrained: PolicyStats) -> Record:

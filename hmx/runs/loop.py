@@ -57,6 +57,7 @@ class Reports(NamedTuple):
     """Measurements of one kind between the updates of a run.
 
     `measure(state, update)` reads the state before that update, and returns metrics per seed for its records.
+    `prepare(state)` compiles what it needs, while the updates are compiled.
     """
 
     updates: Container[int]  # numbers, from 1, of the updates that follow a measurement
@@ -64,6 +65,7 @@ class Reports(NamedTuple):
     phase: str
     what: str  # is measured
     kind: str  # of measurement, with its article
+    prepare: Callable[[TrainState], object] = lambda state: None
 
 
 class NonFiniteUpdate(NamedTuple):
@@ -264,15 +266,15 @@ class Loop:
     def _measure(self, state: TrainState, update: int) -> list[Record]:
         """Return the measurements before the next update, per seed; a failure costs the values, not the run."""
         found: list[Record] = []
-        for _, measure, phase, what, kind in (reports for reports in self.reports if update in reports.updates):
-            self.sink_group.phase(phase)
+        for reports in (each for each in self.reports if update in each.updates):
+            self.sink_group.phase(reports.phase)
             try:
-                with naming_shortages(f"{phase} {what}"):
-                    more = interruptible(partial(measure, state, update))
+                with naming_shortages(f"{reports.phase} {reports.what}"):
+                    more = interruptible(partial(reports.measure, state, update))
                 found = [a | b for a, b in zip(found, more, strict=True)] if found else more
             except Exception as error:
                 if self.guard.requested is None:
-                    self.sink_group.warn(f"{kind} is missing: {one_line(error)}")
+                    self.sink_group.warn(f"{reports.kind} is missing: {one_line(error)}")
             self.sink_group.phase("training")
         return found
 

@@ -134,6 +134,25 @@ def interruptible(work: Callable[[], T]) -> T:
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
+    thread, result = _begin(work)
+    _wait(thread)
+    return result.result()
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Run `work` in another thread while the block runs, and wait for its end; what it returns or raises is lost."""
+    thread, _ = _begin(work)
+    try:
+        yield
+    except BaseException:
+        _abandon(thread)
+        raise
+    _wait(thread)
+
+
+def _begin(work: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:
+    """Start `work` in a thread that does not keep the process alive."""
     result: Future[T] = Future()
 
     def run() -> None:
@@ -144,13 +163,20 @@ def interruptible(work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, name=_WORKING, daemon=True)
     thread.start()
+    return thread, result
+
+
+def _wait(thread: threading.Thread) -> None:
     try:
         wait_for(thread)
     except StopWaiting:
-        thread.name = _ABANDONED
-        atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
+        _abandon(thread)
         raise
-    return result.result()
+
+
+def _abandon(thread: threading.Thread) -> None:
+    thread.name = _ABANDONED
+    atexit.register(thread.join)  # an interpreter that ends during a compilation may crash
 
 
 def is_working() -> bool:

@@ -28,7 +28,7 @@ from hmx.runs.installed_sinks import installed_sinks
 from hmx.runs.loop import Loop, LoopResult, NonFiniteUpdate, Record, Reports
 from hmx.runs.saving import Saver
 from hmx.runs.session import Session
-from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, interruptible, watching
+from hmx.runs.signals import SignalGuard, StopNow, StopWaiting, beside, interruptible, watching
 from hmx.runs.sinks import JsonlSink, RunInfo, Sink, SinkGroup
 from hmx.runs.wandb_sink import WandbSink
 from hmx.simulators.journal import SavedEpisodes
@@ -164,7 +164,7 @@ class Training:
         session, group, mesh = self.session, self.group, self.session.mesh
         run, sizes = session.cfg.run, session.sizes
         loop = Loop(
-            chunk=self._compile(),
+            chunk=self._compile(partial(self._prepare_reports, reports, state, first)),
             hypers=session.algorithm.hypers,
             sink_group=self.sink_group,
             guard=self.guard,
@@ -187,7 +187,15 @@ class Training:
             done = loop.run(state, first, sizes.num_updates if until is None else min(until, sizes.num_updates))
             return done._replace(state=interruptible(lambda: devices.gather(mesh, done.state)))
 
-    def _compile(self) -> Chunk:
+    def _prepare_reports(self, reports: Sequence[Reports], state: TrainState | None, first: int) -> None:
+        """Prepare the reports that follow update `first`; several processes and devices do so when they are due."""
+        if state is None or self.group.count > 1 or self.session.mesh is not None:
+            return
+        for each in reports:
+            if any(update in each.updates for update in range(first + 1, self.session.sizes.num_updates + 1)):
+                each.prepare(state)
+
+    def _compile(self, prepare: Callable[[], None]) -> Chunk:
         """Compile the chunk; if a signal ends the wait, return a chunk of 0 updates, so that the loop saves and ends.
 
         Several processes always wait, since they stop together. The chunks of a simulator are single updates.
@@ -206,15 +214,16 @@ class Training:
                 if host is not None:
                     steps = session.cfg.algo.num_steps
                     return compile_hosted(session.algorithm, host, session.abstract, steps, run.on_nonfinite)
-                chunk = compile_chunk(
-                    session.algorithm,
-                    session.abstract,
-                    session.sizes.updates_per_chunk,
-                    run.num_seeds,
-                    run.on_nonfinite,
-                    session.mesh,
-                    session.lowered,
-                )
+                with beside(prepare):
+                    chunk = compile_chunk(
+                        session.algorithm,
+                        session.abstract,
+                        session.sizes.updates_per_chunk,
+                        run.num_seeds,
+                        run.on_nonfinite,
+                        session.mesh,
+                        session.lowered,
+                    )
             except StopWaiting:
                 return Chunk.empty(run.num_seeds)
         if shared is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ import pytest
 from new_runs import train
 
 from hmx.config.schema import Config
+from hmx.jobs import eval_training
+from hmx.jobs.evaluate import make_player
 from hmx.jobs.resume import resume
 from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, RETURN, UNTRAINED
 from hmx.records.metrics_table import METRICS
 from hmx.registry import trust, user_code
 from hmx.registry.load import load
-from hmx.runs import checkpoint
+from hmx.runs import checkpoint, training
+from hmx.runs.chunk import compile_chunk
+from hmx.runs.programs import Programs, SharedPrograms
 from hmx.runs.session import open_session
 
 MakeConfig = Callable[..., Config]
@@ -135,3 +140,38 @@ def test_a_signal_ends_an_evaluation_without_a_value(make_config: MakeConfig, wa
     result = train(cfg, sinks=[watcher(stop_in="evaluating")])
     assert (result.state, result.updates, result.warnings) == ("interrupted", 0, ())
     assert list(points(lines(resume(result.run).run))) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_evaluations_are_compiled_while_updates_are_compiled(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, failing: bool
+) -> None:
+    played: list[str] = []
+    begun = threading.Event()
+
+    def player(*args: Any) -> Any:
+        play = make_player(*args)
+
+        def noted(state: Any, name: str, *more: Any) -> Any:
+            played.append(name)
+            begun.set()
+            if failing and len(played) == 1:
+                raise OSError("out of disk")
+            return play(state, name, *more)
+
+        return noted
+
+    def compiled(*args: Any) -> Any:
+        assert begun.wait(60)
+        played.append("updates")
+        return compile_chunk(*args)
+
+    monkeypatch.setattr(Programs, "of", lambda self, key: SharedPrograms())
+    monkeypatch.setattr(eval_training, "make_player", player)
+    monkeypatch.setattr(training, "compile_chunk", compiled)
+    run = train(make_config(run__eval_episodes=4, run__evaluations=1))
+    assert played == ["random", "updates", *(["random"] if failing else []), "sampled"]
+    assert run.warnings == ()
+    played.clear()
+    resume(run.run, changes={"run.total_steps": 2 * run.env_steps})
+    assert played == ["updates"]
