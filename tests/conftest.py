@@ -45,7 +45,7 @@ os.environ["JAX_DEBUG_KEY_REUSE"] = "1"
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"] = "0"  # as in the commands, to compile faster
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_cache_home / "hmx-tests" / f"jax-{_machine()}")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"  # reading a smaller program takes as long
 # Tests spend most of their time on compiling: it takes a fifth without LLVM's optimisation and without the newer way to
 # emit fusions. Tests marked `long_run` run their programs for longer and take least time with the first level of it.
 # With `XLA_FLAGS=` in the environment everything is compiled as users do.
@@ -176,6 +176,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 _LARGE = 2e9  # bytes
+_WITHOUT_KEY_CHECKS = {"cli", "gates", "jobs", "study"}  # folders
 _module: list[Path] = []
 _per_thread = threading.local()
 
@@ -198,12 +199,20 @@ def _share_mlir_contexts() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Free compiled programs when the tests of another module begin and the process has grown large."""
+    """Free compiled programs when the tests of another module begin and the process has grown large.
+
+    Keys are checked for reuse where the functions that use them are tested, and where each algorithm trains. Commands
+    and jobs trace the same functions again and again, a tenth faster without.
+    """
     if _module != [item.path]:
         _module[:] = [item.path]
-        if "jax" in sys.modules and _resident_bytes() > _LARGE:
-            sys.modules["jax"].clear_caches()
-            vars(_per_thread).pop("context", None)
+        checks = item.path.parent.name not in _WITHOUT_KEY_CHECKS or item.path.stem == "test_exactness"
+        os.environ["JAX_DEBUG_KEY_REUSE"] = str(int(checks))
+        if "jax" in sys.modules:
+            sys.modules["jax"].config.update("jax_debug_key_reuse", checks)
+            if _resident_bytes() > _LARGE:
+                sys.modules["jax"].clear_caches()
+                vars(_per_thread).pop("context", None)
 
 
 def _resident_bytes() -> int:
