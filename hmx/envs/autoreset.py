@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.envs.protocol import Env, EnvSpec, EnvState, folded, select
+from hmx.envs.protocol import Env, EnvSpec, EnvState, folded, play_and_renew, select
 from hmx.types import Array, Key, Timestep
 
 Core = Any
@@ -71,22 +71,29 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         timestep = Timestep(obs, legal, obs, legal, reward, ended, ended, nothing > 0, terms, info)
         return BatchState(core, jnp.zeros(keys.shape, jnp.int32)), timestep
 
-    def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
-        k_move, k_start = jax.vmap(_two_keys)(keys)
-        moved, terms, agent_done = jax.vmap(team.move)(state.core, action, k_move)
+    def play(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
+        k_move, _ = jax.vmap(_two_keys)(keys)
+        core, terms, agent_done = jax.vmap(team.move)(state.core, action, k_move)
         steps = state.steps + 1
         terminated = agent_done.all(-1)
         truncated = (steps >= spec.max_steps) & ~terminated if spec.max_steps else jnp.zeros_like(terminated)
-        done = terminated | truncated
-        core = start_where(done, moved, k_start)
-        obs, legal = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core)
-        final_obs = jax.vmap(team.observe)(moved)
-        final_legal = select(truncated, jax.vmap(team.legal)(moved), legal)
-        info = jax.vmap(team.info)(moved)
+        obs, legal, info = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core), jax.vmap(team.info)(core)
         reward, terms = _paid(terms)
-        ends = terminated, truncated, agent_done
-        timestep = Timestep(obs, legal, final_obs, final_legal, reward, *ends, terms, info)
-        return BatchState(core, jnp.where(done, 0, steps)), timestep
+        timestep = Timestep(obs, legal, obs, legal, reward, terminated, truncated, agent_done, terms, info)
+        return BatchState(core, steps), timestep
+
+    def renew(state: BatchState, timestep: Timestep, keys: Key) -> tuple[BatchState, Timestep]:
+        _, k_start = jax.vmap(_two_keys)(keys)
+        done = timestep.terminated | timestep.truncated
+        core = start_where(done, state.core, k_start)
+        obs, legal = jax.vmap(team.observe)(core), jax.vmap(team.legal)(core)
+        final_legal = select(timestep.truncated, timestep.legal, legal)
+        timestep = timestep._replace(obs=obs, legal=legal, final_legal=final_legal)
+        return BatchState(core, jnp.where(done, 0, state.steps)), timestep
+
+    def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
+        after, _, timestep = play_and_renew(env, state, action, keys)
+        return after, timestep
 
     def start_where(done: Array, moved: Core, keys: Key) -> Core:
         if not spec.costly_reset:
@@ -94,11 +101,8 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         fresh = jax.lax.cond(done.any(), lambda: jax.vmap(team.start)(keys), lambda: moved)
         return select(done, fresh, moved)
 
-    def without_reset(state: BatchState, action: Array, keys: Key) -> BatchState:
-        k_move, _ = jax.vmap(_two_keys)(keys)
-        return BatchState(jax.vmap(team.move)(state.core, action, k_move)[0], state.steps + 1)
-
-    return Env(spec._replace(moved=without_reset), reset, step)
+    env = Env(spec, reset, step, play, renew)
+    return env
 
 
 def _team_of_one(game: Game, num_actions: int) -> TeamGame:
@@ -130,7 +134,7 @@ def repeated(env: Env, times: int) -> Env:
     """
     if times == 1:
         return env
-    spec = env.spec._replace(max_steps=-(-env.spec.max_steps // times), moved=None)
+    spec = env.spec._replace(max_steps=-(-env.spec.max_steps // times))
     spec = spec._replace(step_seconds=times * spec.step_seconds)
 
     def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 
 from hmx.envs.protocol import Env, EnvState, folded, play
@@ -36,6 +37,25 @@ def imagine(env: Env, before: EnvState, action: Array, state: EnvState, known: A
     return env.spec.redrawn(state, folded(keys, _DRAW), expected, known)
 
 
+def _step_both(env: Env, state: Believed, action: Array, keys: Key) -> tuple[EnvState, Timestep, EnvState]:
+    """Step the true states; return also what the imagined states lead to.
+
+    Both are played as one batch where that is possible, so that the program contains the game once.
+    """
+    if env.play is None or env.renew is None:
+        after, seen = env.step(state.true, action, keys)
+        expected, _ = play(env, state.imagined, action, folded(keys, _EXPECT))
+        return after, seen, expected
+    axis = env.spec.state_axis
+    both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), state.true, state.imagined)
+    last, seen = env.play(both, jnp.tile(action, (2, 1)), jnp.concatenate([keys, folded(keys, _EXPECT)]))
+    true = jax.tree.map(lambda leaf: jnp.split(leaf, 2, axis)[0], last)
+    expected = jax.tree.map(lambda leaf: jnp.split(leaf, 2, axis)[1], last)
+    seen = jax.tree.map(lambda leaf: leaf[: len(keys)], seen)
+    after, seen = env.renew(true, seen, jax.random.clone(keys))
+    return after, seen, expected
+
+
 def as_seen(env: Env) -> Env:
     """Return the environment with a state imagined beside the true one: `root` of its states is the imagined one.
 
@@ -52,22 +72,22 @@ def as_seen(env: Env) -> Env:
         return Believed(state, redrawn(state, folded(keys, _DRAW), state, jnp.zeros(keys.shape, bool))), seen
 
     def step(state: Believed, action: Array, keys: Key) -> tuple[Believed, Timestep]:
-        after, seen = env.step(state.true, action, keys)
+        after, seen, expected = _step_both(env, state, action, keys)
         known = ~(seen.terminated | seen.truncated)
-        return Believed(after, imagine(env, state.imagined, action, after, known, keys)), seen
+        return Believed(after, redrawn(after, folded(keys, _DRAW), expected, known)), seen
 
     later = spec.later_reset
     spec = spec._replace(
         later_reset=None if later is None else lambda keys: started(later(keys), keys),
         describe=_of_true(spec.describe),
         render=_of_true(spec.render),
-        moved=None,
     )
     return env._replace(
         spec=spec,
         reset=lambda keys: started(env.reset(keys), keys),
         step=step,
         play=lambda state, action, keys: play(env, state, action, keys),
+        renew=None,
         root=lambda state: state.imagined,
     )
 

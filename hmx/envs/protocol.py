@@ -61,7 +61,6 @@ class EnvSpec(NamedTuple):
     policy_only: int = 0  # features at its start that the value does not read, if there are some that only it reads
     describe: Callable[[EnvState], dict[str, Any]] | None = None  # a batch of one state, on the host -> plain data
     render: Callable[[EnvState], str] | None = None  # a batch of one state, on the host -> lines for a terminal
-    moved: Callable[[EnvState, Array, Key], EnvState] | None = None  # `step` without the reset at an episode's end
     later_reset: Callable[[Key], tuple[EnvState, Timestep]] | None = None  # a `reset` into later stages, for training
     simulator: SimulatorSource | None = None  # of what workers step; `reset` gives shapes only, and `step` refuses
     copied: bool = False  # whether it steps copies of a simulator, by callbacks
@@ -72,20 +71,6 @@ class EnvSpec(NamedTuple):
     step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
     obs_quantities: tuple[Quantity, ...] = ()  # the numbers of an observation in order; empty if not described
     action_quantities: tuple[Quantity, ...] = ()  # those of a continuous action; -1 and 1 stand for the limits
-
-
-class SearchStep(NamedTuple):
-    """A step as a search sees it, with the fields of `Timestep`.
-
-    Observation and legal actions are the last ones of an episode that the step limit ended, and have no meaning after
-    an end by the rules.
-    """
-
-    obs: Array  # [E, A, ...]
-    legal: Array  # bool [E, A, num_actions]
-    reward: Array  # [E, A]
-    terminated: Array  # bool [E]
-    truncated: Array  # bool [E]
 
 
 class Stepper(NamedTuple):
@@ -123,8 +108,9 @@ class Env(NamedTuple):
     Actions are `[E, A]` int32, or `[E, A, action_dim]` float32 in [-1, 1], which the environment scales to its own
     limits; numbers beyond count as the nearest limit. Legal actions are then `[E, A, 0]`.
 
-    `play(state, action, keys)` is a cheaper `step` for a search, if there is one: the same keys lead to the same state,
-    but no new episode starts.
+    `play` and `renew`, if there are any, are the two halves of `step`, with the same keys. `play(state, action, keys)`
+    starts no new episode: it returns the last state and observation where one ends. A search plays on from them, so the
+    legal actions after an end by the rules have no meaning. `renew(state, timestep, keys)` starts the new episodes.
 
     `root(state)` is the state that a search may start from, where that is not the state itself.
 
@@ -134,17 +120,28 @@ class Env(NamedTuple):
     spec: EnvSpec
     reset: Callable[[Key], tuple[EnvState, Timestep]]
     step: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]
-    play: Callable[[EnvState, Array, Key], tuple[EnvState, SearchStep]] | None = None
+    play: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]] | None = None
+    renew: Callable[[EnvState, Timestep, Key], tuple[EnvState, Timestep]] | None = None
     stepper: Stepper = COMPILED
     root: Callable[[EnvState], EnvState] = lambda state: state
 
 
-def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, SearchStep]:
-    """Step as `env.play` does, or else with `env.step`."""
+def play(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
+    """Step as `env.play` does, or else with `env.step`, whose last observations then are the only ones."""
     if env.play is not None:
         return env.play(state, action, keys)
     state, seen = env.step(state, action, keys)
-    return state, SearchStep(seen.final_obs, seen.final_legal, seen.reward, seen.terminated, seen.truncated)
+    return state, seen._replace(obs=seen.final_obs, legal=seen.final_legal)
+
+
+def play_and_renew(env: Env, state: EnvState, action: Array, keys: Key) -> tuple[EnvState, EnvState, Timestep]:
+    """Step with both halves; return also the last state of an episode that ends, if the environment has halves."""
+    if env.play is None or env.renew is None:
+        after, timestep = env.step(state, action, keys)
+        return after, state, timestep
+    last, timestep = env.play(state, action, keys)
+    after, timestep = env.renew(last, timestep, jax.random.clone(keys))  # the same keys twice, on purpose
+    return after, last, timestep
 
 
 def folded(keys: Key, number: int | Array) -> Key:
@@ -177,16 +174,6 @@ def playable(env: Env, what: str) -> Env:
         message = f"cannot play copies of {env.spec.id}, which {what} needs: it has no get_state and set_state"
         raise HmxError(message, "define both (docs/simulators.md), or use an environment in JAX")
     return source.copies()
-
-
-def with_last_state(env: Env) -> Callable[[EnvState, Array, Key], tuple[EnvState, EnvState, Timestep]]:
-    """Return a step that also gives the last state of an episode, which the reset replaces, if known."""
-
-    def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, EnvState, Timestep]:
-        after, timestep = env.step(state, action, jax.random.clone(keys))  # the same keys twice, on purpose
-        return after, state if env.spec.moved is None else env.spec.moved(state, action, keys), timestep
-
-    return step
 
 
 def settled(state: Tree) -> Tree:

@@ -15,7 +15,7 @@ from hmx.config.extras import needed
 from hmx.config.schema import RewardWeights
 from hmx.envs.export import chosen, exported, named_terms
 from hmx.envs.pictures import described, picture
-from hmx.envs.protocol import EnvState, take, with_last_state
+from hmx.envs.protocol import EnvState, play_and_renew, take
 from hmx.errors import HmxError
 from hmx.render.raster import lettered, raster
 from hmx.types import Array, Key, Timestep
@@ -89,7 +89,7 @@ class GymnasiumVectorEnv(gymnasium.vector.VectorEnv):
         def step(state: EnvState, actions: Array, legal: Array, keys: Key) -> tuple[EnvState, EnvState, Timestep]:
             taken = chosen(self.env, illegal, actions, legal)[:, None]
             if render_mode is not None:
-                return with_last_state(self.env)(state, taken, keys)
+                return play_and_renew(self.env, state, taken, keys)
             after, timestep = self.env.step(state, taken, keys)
             return after, (), timestep
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hmx.envs.protocol import Env, EnvState, with_last_state
+from hmx.envs.protocol import Env, EnvState, play_and_renew
 from hmx.play.frames import Frame, FramePolicy
 from hmx.records.plain import JsonValue
 from hmx.runs.lowered import LoweredPrograms
@@ -40,7 +41,7 @@ class Spectator:
         draw: Callable[[], Image] | None = None,
     ) -> None:
         self._spec, self._policy, self._carry = env.spec, policy, policy.carry
-        self._reset, self._step = env.stepper.program(env.reset), env.stepper.program(with_last_state(env))
+        self._reset, self._step = env.stepper.program(env.reset), env.stepper.program(partial(play_and_renew, env))
         if programs is not None:
             self._reset, self._step = programs.reuse("reset", self._reset), programs.reuse("step", self._step)
         self._draw, self._image = draw, cast("Image | None", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from compiled import load
 from probe import BATCH, ENV, env_state
 from random_play import draw
 
-from hmx.envs.belief import Believed, as_seen
+from hmx.envs.belief import Believed, as_seen, imagine
 from hmx.envs.hackmatrix.env import HackMatrixState
 from hmx.envs.hackmatrix.observation import packed, visible_enemies
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, Rules, State
@@ -63,6 +64,26 @@ def test_imagined_games_look_the_same() -> None:
     assert total["turns"] > 10_000 and total["unseen"] > 1_000
     # Enemies come towards the player, so one who has seen a cryptog mostly knows where it is.
     assert total["found"] > 0.8 * total["unseen"]
+
+
+def test_both_halves_of_a_batch_are_what_they_are_alone() -> None:
+    """The true game is that of the environment, and the imagined one what `hmx watch` imagines."""
+    alone = jax.jit(partial(imagine, ENV))
+    state, seen = jax.jit(SEEN.reset)(jax.random.split(jax.random.key(4), BATCH))
+    ended = 0
+    for turn in range(12):
+        k_act, k_env = jax.random.split(jax.random.fold_in(jax.random.key(5), turn))
+        action, keys = draw(seen.legal[:, 0], k_act, k_env)
+        true = ENV.step(state.true, action[:, None], jax.random.clone(keys))
+        before, (state, seen) = state, _step(state, action[:, None], jax.random.clone(keys))
+        over = seen.terminated | seen.truncated
+        imagined = alone(before.imagined, action[:, None], true[0], ~over, keys)
+        for a, b in zip(
+            jax.tree.leaves((state, seen)), jax.tree.leaves((Believed(true[0], imagined), true[1])), strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+        ended += int(over.sum())
+    assert ended > 10
 
 
 def games(scenario: dict[str, Any]) -> HackMatrixState:

@@ -12,7 +12,7 @@ from probe import BATCH, ENV, LIMIT, new_later_games
 from random_play import draw
 
 from hmx.envs.hackmatrix.env import HackMatrixState
-from hmx.envs.protocol import SearchStep, select
+from hmx.envs.protocol import select
 from hmx.types import Timestep
 
 pytestmark = pytest.mark.slow
@@ -21,12 +21,12 @@ STEPS = 25
 
 @jax.jit
 def _differences(
-    state: HackMatrixState, after: HackMatrixState, now: Timestep, played: HackMatrixState, search: SearchStep
+    state: HackMatrixState, after: HackMatrixState, now: Timestep, played: HackMatrixState, search: Timestep
 ) -> Any:
     """How often what counts differs, and how many episodes ended and stages began."""
     ended = now.terminated | now.truncated
-    last = now.final_obs, now.final_legal
-    same = select(ended, after, played, ENV.spec.state_axis), select(now.terminated, last, search[:2])
+    last, found = (now.final_obs, now.final_legal), (search.obs, search.legal)
+    same = select(ended, after, played, ENV.spec.state_axis), select(now.terminated, last, found)
     ends, expected_ends = (search.terminated, search.truncated), (now.terminated, now.truncated)
     differences = jax.tree.map(lambda a, b: (a != b).sum(), (same, ends), ((after, last), expected_ends))
     rounding = 1e-6 * (1.0 + jnp.abs(now.reward))  # the two programs may add the terms in another order

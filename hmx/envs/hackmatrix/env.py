@@ -9,30 +9,26 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.hidden import redrawn
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed
 from hmx.envs.hackmatrix.rewards import VICTORY_BASE, VICTORY_PER_SCORE, reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
-from hmx.envs.hackmatrix.rules.enemies import Occupied
 from hmx.envs.hackmatrix.rules.generate import later_game, populate
 from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
-from hmx.envs.hackmatrix.rules.play import TurnResult, advance, fresh, random_words
+from hmx.envs.hackmatrix.rules.play import advance, fresh, random_words
+from hmx.envs.hackmatrix.rules.roster import for_few, lanes_of
 from hmx.envs.hackmatrix.rules.scenario import to_dict
-from hmx.envs.hackmatrix.rules.state import where
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
-from hmx.envs.protocol import Env, EnvSpec, SearchStep
+from hmx.envs.protocol import Env, EnvSpec, play_and_renew
 from hmx.types import Array, Key, Timestep
 
 ACTION_GROUPS = (("move", 0, SIPHON), ("siphon", SIPHON, FIRST_PROGRAM), ("program", FIRST_PROGRAM, NUM_ACTIONS))
 PROGRAM_KEYS = tuple(p.name.replace("+", "_plus").replace("-", "_") for p in PROGRAMS)
 
 
-# Traced once, although two kinds of steps use them.
-_advance = jax.jit(advance, static_argnames="rules")
-_populate = jax.jit(populate, static_argnames="rules")
+_LANES = 8
 
 
 class HackMatrixState(NamedTuple):
@@ -40,21 +36,6 @@ class HackMatrixState(NamedTuple):
 
     game: State
     steps: Array  # int32 [E]
-    legal: Array  # uint32 [E]
-
-
-class _Stage(NamedTuple):
-    """Games in which every stage is generated, without their snapshots."""
-
-    game: State
-    occupied: Occupied
-    lost: Array  # int32 [E], transmissions that found no slot
-
-
-class _View(NamedTuple):
-    """The visible part of games."""
-
-    obs: Array  # [E, 1, ...]
     legal: Array  # uint32 [E]
 
 
@@ -90,8 +71,8 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     rules = Rules(undo_depth=cfg.undo_depth, name=cfg.rules)
     is_packed = cfg.obs == "packed"
 
-    def observe(game: State) -> Array:
-        words = packed(game).T[:, None]
+    def observe(words: Array) -> Array:
+        words = words.T[:, None]
         return words if is_packed else decode(words)
 
     reset = partial(_reset, rules=rules, weights=weights, observe=observe)
@@ -112,86 +93,39 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         redrawn=_redrawn,
         unseen_value=partial(_score_at_a_win, weights),
     )
-    step = partial(_step, rules=rules, weights=weights, observe=observe, spec=spec)
-    play = partial(_play, rules=rules, weights=weights, observe=observe, spec=spec)
-    # A program that steps in several places, as a search does, then contains the thousands of operations once.
-    return Env(spec, jax.jit(reset), jax.jit(step), jax.jit(play))
+    play = partial(_play, rules=rules, weights=weights, observe=observe, max_steps=cfg.max_steps)
+
+    def step(state: HackMatrixState, action: Array, keys: Key) -> tuple[HackMatrixState, Timestep]:
+        after, _, timestep = play_and_renew(env, state, action, keys)
+        return after, timestep
+
+    renew = partial(_renew, rules=rules, observe=observe)
+    # A program that steps in several places, as a search does, is then traced once.
+    env = Env(spec, jax.jit(reset), jax.jit(step), jax.jit(play), jax.jit(renew))
+    return env
 
 
 def _reset(
-    keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[State], Array], later: bool = False
+    keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[Array], Array], later: bool = False
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
-    state, occ = fresh(words, rules)
-    if later:
-        state = later_game(state, words)
-    everywhere = jnp.ones(keys.shape, bool)
-    state, occ, _ = populate(state, everywhere, occ, words, rules)
-    legal = legal_word(state, occ)
-    obs = observe(state)
-    nothing = Events(*(jnp.zeros_like(state.hp) for _ in Events._fields))
-    terms = reward_terms(nothing, state, weights)
-    no = ~everywhere
-    info = _info(nothing._replace(program=nothing.program - 1), state)
-    mask = _mask(legal)
+    game, seen, legal = _first_stage(words, rules, later)
+    nothing = Events(*(jnp.zeros_like(game.hp) for _ in Events._fields))
+    terms = reward_terms(nothing, game, weights)
+    no = jnp.zeros(keys.shape, bool)
+    info = _info(nothing._replace(program=nothing.program - 1), game)
+    obs, mask = observe(seen), _mask(legal)
     timestep = Timestep(obs, mask, obs, mask, _total(terms), no, no, no[:, None], terms, info)
-    return HackMatrixState(state, jnp.zeros_like(state.hp), legal), timestep
+    return HackMatrixState(game, jnp.zeros_like(game.hp), legal), timestep
 
 
-def _step(
-    state: HackMatrixState,
-    action: Array,
-    keys: Key,
-    rules: Rules,
-    weights: RewardWeights,
-    observe: Callable[[State], Array],
-    spec: EnvSpec,
-) -> tuple[HackMatrixState, Timestep]:
-    words, fresh_words = random_words(keys)
-    played, steps, truncated = _turn(state, action, words, rules, spec)
-    done = played.done | truncated
-    terms = reward_terms(played.events, played.state, weights)
-
-    history = played.state.history  # a new game does not need these, since it has no snapshot
-    ended = played.state._replace(history=history[:0])
-    new, nothing = fresh(fresh_words, rules)
-    new = new._replace(history=history[:0])
-
-    def generate(last: Array, stages: tuple[_Stage, _Stage]) -> tuple[_Stage, _Stage]:
-        restarted = done & (last != 0)
-        occ = jax.tree.map(lambda a, b: jnp.where(restarted, a, b), nothing, played.occupied)
-        needed = jnp.where(last != 0, done | played.entered, cut)
-        drawn = jnp.where(restarted[None], fresh_words, words)
-        return _Stage(*_populate(where(restarted, new, ended), needed, occ, drawn, rules)), stages[0]
-
-    def look(last: Array, views: tuple[_View, _View]) -> tuple[_View, _View]:
-        seen = jax.tree.map(lambda a, b: jnp.where(last != 0, a, b), now, final)
-        return _View(observe(seen.game), legal_word(seen.game, seen.occupied)), views[0]
-
-    # Loops of one or two rounds instead of two calls, so that the largest parts of the program are compiled once:
-    # first for the games as episodes ended, then as all continue. An episode truncated at the step that completed a
-    # stage ends on the new stage, whose board is generated here.
-    cut = truncated & played.entered
-    stage = _Stage(ended, played.occupied, jnp.zeros_like(steps))
-    now, final = lax.fori_loop(jnp.where(jnp.any(cut), 0, 1), 2, generate, (stage, stage))
-    blank = _View(jnp.zeros((*keys.shape, 1, *spec.obs_shape), spec.obs_dtype), state.legal)
-    (obs, legal), before = lax.fori_loop(jnp.where(jnp.any(done), 0, 1), 2, look, (blank, blank))
-    game = now.game._replace(history=history)
-    overflow = played.events.overflow + jnp.where(done, final.lost, now.lost)
-    info = _info(played.events._replace(overflow=overflow), played.state)
-    timestep = Timestep(
-        obs,
-        _mask(legal),
-        jnp.where(done.reshape(-1, *(1,) * (obs.ndim - 1)), before.obs, obs),
-        _mask(jnp.where(truncated, before.legal, legal)),
-        _total(terms),
-        played.done,
-        truncated,
-        played.done[:, None],
-        terms,
-        info,
-    )
-    return HackMatrixState(game, jnp.where(done, 0, steps), legal), timestep
+def _first_stage(words: Array, rules: Rules, later: bool = False) -> tuple[State, Array, Array]:
+    """Return new games, their packed observations [WORDS, E] and their legal actions as bits [E]."""
+    game, occ = fresh(words, rules)
+    if later:
+        game = later_game(game, words)
+    game, occ, _ = populate(game, jnp.ones(words.shape[1:], bool), occ, words, rules)
+    return game, packed(game), legal_word(game, occ)
 
 
 def _play(
@@ -200,28 +134,45 @@ def _play(
     keys: Key,
     rules: Rules,
     weights: RewardWeights,
-    observe: Callable[[State], Array],
-    spec: EnvSpec,
-) -> tuple[HackMatrixState, SearchStep]:
+    observe: Callable[[Array], Array],
+    max_steps: int,
+) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
-    played, steps, truncated = _turn(state, action, words, rules, spec)
-    reward = _total(reward_terms(played.events, played.state, weights))
-    history = played.state.history
-    ended = played.state._replace(history=history[:0])
-    game, occ, _ = _populate(ended, played.entered, played.occupied, words, rules)
-    legal = legal_word(game, occ)
-    after = HackMatrixState(game._replace(history=history), steps, legal)
-    return after, SearchStep(observe(game), _mask(legal), reward, played.done, truncated)
-
-
-def _turn(
-    state: HackMatrixState, action: Array, words: Array, rules: Rules, spec: EnvSpec
-) -> tuple[TurnResult, Array, Array]:
-    """Play a turn; return it, the steps of the episode so far, and whether the step limit ends it."""
-    played = _advance(state.game, action[:, 0], words, rules, state.legal)
+    played = advance(state.game, action[:, 0], words, rules, state.legal)
     steps = state.steps + 1
-    truncated = (steps >= spec.max_steps) & ~played.done if spec.max_steps else jnp.zeros_like(played.done)
-    return played, steps, truncated
+    truncated = (steps >= max_steps) & ~played.done if max_steps else jnp.zeros_like(played.done)
+    terms = reward_terms(played.events, played.state, weights)
+    history = played.state.history  # not read in a new stage
+    thin = played.state._replace(history=history[:0])
+    game, occ, lost = populate(thin, played.entered, played.occupied, words, rules)
+    obs, legal = observe(packed(game)), legal_word(game, occ)
+    info = _info(played.events._replace(overflow=played.events.overflow + lost), played.state)
+    ends = played.done, truncated, played.done[:, None]
+    mask = _mask(legal)
+    timestep = Timestep(obs, mask, obs, mask, _total(terms), *ends, terms, info)
+    return HackMatrixState(game._replace(history=history), steps, legal), timestep
+
+
+def _renew(
+    state: HackMatrixState, timestep: Timestep, keys: Key, rules: Rules, observe: Callable[[Array], Array]
+) -> tuple[HackMatrixState, Timestep]:
+    _, fresh_words = random_words(keys)
+    done = timestep.terminated | timestep.truncated
+    history = state.game.history  # a new game does not read it, since it has no snapshot
+
+    def new_games(words: Array) -> tuple[State, Array, Array]:
+        game, seen, legal = _first_stage(words, rules)
+        return game._replace(history=game.history[:0]), seen, legal
+
+    lanes = lanes_of(len(keys), least=_LANES, share=16)
+    blank = jnp.zeros((WORDS, *keys.shape), jnp.uint32)
+    old = (state.game._replace(history=history[:0]), blank, state.legal)
+    game, seen, legal = for_few(done, lanes, new_games, fresh_words, old)
+    obs = jnp.where(done.reshape(-1, *(1,) * (timestep.obs.ndim - 1)), observe(seen), timestep.obs)
+    mask = _mask(legal)
+    final_legal = jnp.where(timestep.truncated[:, None, None], timestep.legal, mask)
+    renewed = HackMatrixState(game._replace(history=history), jnp.where(done, 0, state.steps), legal)
+    return renewed, timestep._replace(obs=obs, legal=mask, final_legal=final_legal)
 
 
 def _mask(legal: Array) -> Array:

@@ -10,7 +10,7 @@ from hmx.envs.hackmatrix.rules import bits, paths, roster
 from hmx.envs.hackmatrix.rules.bits import SLOTS, Array, Board, u32
 from hmx.envs.hackmatrix.rules.enemies import occupied
 from hmx.envs.hackmatrix.rules.history import imagined
-from hmx.envs.hackmatrix.rules.state import C, E, State, T, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.state import AMOUNTS, SPAWNS, VALUES, C, E, State, T, blocks, layer, removed
 from hmx.envs.hackmatrix.rules.tables import PROGRAMS
 
 TYPE_STREAM, PLACE_STREAM, BLOCK_STREAM = 32, 33, 34
@@ -78,7 +78,6 @@ def _blocks(state: State, words: Array) -> State:
     cells = state.cells
     hidden = layer(cells, C.HIDDEN)
     spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
-    varied = (C.DATA, C.PROGRAM, *range(C.VALUE, C.VALUE + 5), *range(C.SPAWN, C.SPAWN + 4))
 
     def fill(carry: tuple[Board, Board, Array]) -> tuple[Board, Board, Array]:
         left, planes, number = carry
@@ -89,14 +88,12 @@ def _blocks(state: State, words: Array) -> State:
         program = bits.below(bits.draw(words, BLOCK_STREAM, 3 * number + 2), u32(_PROGRAM_COUNT))
         value = jnp.where(is_data != 0, points, program)
         spawn = jnp.where(is_data != 0, points, spawn_costs[program])
-        word = is_data | (1 - is_data) << 1 | value << 2 | spawn << 7
-        planes = planes | Board(*(roster.put(word, half, len(varied)) for half in here))
+        word = is_data << C.DATA | (1 - is_data) << C.PROGRAM | value << C.VALUE | spawn << C.SPAWN
+        planes = planes | Board(*(roster.put(word, half, C.PLANES) for half in here))
         return left & ~here, planes, number + 1
 
-    nothing = jnp.zeros((len(varied), *hidden.lo.shape), jnp.uint32)
-    start = (hidden, Board(nothing, nothing), jnp.int32(0))
+    start = (hidden, bits.empty_like(cells.lo), jnp.int32(0))
     _, drawn, _ = lax.while_loop(lambda carry: jnp.any(bits.some(carry[0])), fill, start)
-    changes = {int(name): (layer(cells, name) & ~hidden) | layer(drawn, i) for i, name in enumerate(varied)}
-    ground = ~(blocks(cells) & ~layer(cells, C.SIPHONED))
-    changes |= {name: layer(cells, name) & ground for name in (int(C.AMOUNT), int(C.AMOUNT) + 1, int(C.ENERGY))}
-    return state._replace(cells=with_layers(cells, changes))
+    covered = blocks(cells) & ~layer(cells, C.SIPHONED)
+    cells = removed(cells, (C.DATA, C.PROGRAM, *VALUES, *SPAWNS), hidden) | drawn
+    return state._replace(cells=removed(cells, (*AMOUNTS, C.ENERGY), covered))

@@ -11,11 +11,9 @@ from hmx.envs.hackmatrix.rules import bits, roster
 from hmx.envs.hackmatrix.rules.bits import MOVES, SIDE, Array, Board, u32
 from hmx.envs.hackmatrix.rules.history import undo
 from hmx.envs.hackmatrix.rules.programs import REACHING, reach
-from hmx.envs.hackmatrix.rules.siphon import missed, reduce_spawns, siphon
+from hmx.envs.hackmatrix.rules.siphon import gained, reduce_spawns, siphon
 from hmx.envs.hackmatrix.rules.state import C, E, State, T, blocks, layer, with_layers
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, PROGRAMS, SIPHON, P
-
-_LANES = 8
 
 
 class Outcome(NamedTuple):
@@ -99,11 +97,9 @@ def _walk(state: State, direction: Array, walks: Array) -> tuple[State, Array, A
 
 def _pay(state: State, program: Array) -> State:
     """Deduct a program's cost; -1 costs nothing."""
-    credit_cost, energy_cost = jnp.zeros_like(state.credits), jnp.zeros_like(state.energy)
-    for k, p in enumerate(PROGRAMS):
-        credit_cost = jnp.where(program == k, p.credits, credit_cost)
-        energy_cost = jnp.where(program == k, p.energy, energy_cost)
-    return state._replace(credits=state.credits - credit_cost, energy=state.energy - energy_cost)
+    cost = jnp.asarray([[p.credits for p in PROGRAMS], [p.energy for p in PROGRAMS]], jnp.int32)
+    costs = jnp.where((program >= 0)[None], roster.taken(cost, jnp.maximum(program, 0)), 0)
+    return state._replace(credits=state.credits - costs[0], energy=state.energy - costs[1])
 
 
 def _own_effects(state: State, program: Array) -> State:
@@ -132,13 +128,11 @@ def perform(state: State, action: Array, words: Array) -> tuple[State, Outcome]:
     program = jnp.where(action >= FIRST_PROGRAM, action - FIRST_PROGRAM, -1)
     reset_wasted = (program == P.RESET) & (state.hp == 2)
 
-    none = jnp.zeros_like(state.hp)
-    lanes = roster.lanes_of(none.shape[0], least=_LANES, share=8)
-    missed_credits, missed_energy = roster.for_few(siphons, lanes, missed, state, (none, none))
+    gains = gained(state, siphons)
     t_hit, e_hit, found = _target(state, direction)
     state, kills = _strike(state, t_hit, e_hit)
     state, data_siphon, at_exit = _walk(state, direction, (direction >= 0) & ~found)
-    state = siphon(state, siphons)
+    state = siphon(state, siphons, gains)
 
     state = _pay(state, program)
     state = _own_effects(state, program)
@@ -149,4 +143,4 @@ def perform(state: State, action: Array, words: Array) -> tuple[State, Outcome]:
     state, kills = reach(state, kills, jnp.where(reaching, program, -1), words)
     state = undo(state, program == P.UNDO)
     at_exit = at_exit | ((program == P.WARP) & (state.pos == state.exit))
-    return state, Outcome(kills, data_siphon, at_exit, missed_credits, missed_energy, reset_wasted)
+    return state, Outcome(kills, data_siphon, at_exit, gains.missed_credits, gains.missed_energy, reset_wasted)

@@ -9,7 +9,7 @@ from hmx.envs.hackmatrix.rules import bits, enemies, layouts, paths, roster
 from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
 from hmx.envs.hackmatrix.rules.enemies import Occupied
 from hmx.envs.hackmatrix.rules.history import WORDS
-from hmx.envs.hackmatrix.rules.state import CORNERS, C, E, Rules, State, T, blocks, layer
+from hmx.envs.hackmatrix.rules.state import CORNERS, C, E, Rules, State, T, blocks, with_layers
 from hmx.envs.hackmatrix.rules.tables import PROGRAMS, P
 
 START_STREAM, EXIT_STREAM, COUNT_STREAM, KIND_STREAM, RESOURCE_STREAM, STAGE_SPAWN_STREAM = 8, 9, 10, 11, 12, 13
@@ -118,15 +118,12 @@ def _lowest(board: Board) -> Board:
     return Board(lo, jnp.where(lo == 0, bits.lowest(board.hi), 0))
 
 
-_CONTENTS = (C.DATA, C.PROGRAM, C.HIDDEN, *range(C.VALUE, C.VALUE + 5), *range(C.SPAWN, C.SPAWN + 4))
-
-
-def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
-    """Return the contents of each block: kind, question mark, points or a program not yet used, spawn count."""
+def _block_contents(placed: Board, words: Array) -> Board:
+    """Return cells with the contents of blocks: kind, question mark, points or a program not yet used, spawn count."""
     spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
 
     def contents(i: Array, unused: Array) -> Array:
-        """Return the planes of `_CONTENTS` of block `i`, as the bits of a word."""
+        """Return the planes of block `i`, as the bits of a word."""
         is_data = (bits.draw(words, KIND_STREAM, 4 * i) & 1) == 0
         hidden = bits.draw(words, KIND_STREAM, 4 * i + 1) < u32(int(_QUESTION_SHARE * 2**32))
         points = 1 + bits.below(bits.draw(words, KIND_STREAM, 4 * i + 2), u32(9))
@@ -134,20 +131,21 @@ def _block_contents(placed: Board, words: Array) -> dict[int, Board]:
         program = bits.select_bit(unused, pick)
         value = jnp.where(is_data, points, program)
         spawn = jnp.where(is_data, points, spawn_costs[jnp.minimum(program, 22)])
-        return u32(is_data) | u32(~is_data) << 1 | u32(hidden) << 2 | value << 3 | spawn << 8
+        flags = u32(is_data) << C.DATA | u32(~is_data) << C.PROGRAM | u32(hidden) << C.HIDDEN
+        return flags | value << C.VALUE | spawn << C.SPAWN
 
     def fill(i: Array, carry: tuple[Board, Array, Board]) -> tuple[Board, Array, Board]:
         left, unused, planes = carry
         here = _lowest(left)
         word = roster.once(jnp.any(bits.some(left)), lambda: contents(i, unused))
-        used = jnp.where(bits.some(here), ((word >> 1) & 1) << ((word >> 3) & 31), 0)
-        planes = planes | Board(*(roster.put(word, half, len(_CONTENTS)) for half in here))
+        used = jnp.where(bits.some(here), ((word >> C.PROGRAM) & 1) << ((word >> C.VALUE) & 31), 0)
+        planes = planes | Board(*(roster.put(word, half, C.PLANES) for half in here))
         return left & ~here, unused & ~used, planes
 
     unused = jnp.zeros_like(placed.lo) + u32((1 << len(PROGRAMS)) - 1)
-    nothing = jnp.zeros((len(_CONTENTS), *placed.lo.shape), jnp.uint32)
-    _, _, planes = lax.fori_loop(0, layouts.MAX_BLOCKS, fill, (placed, unused, Board(nothing, nothing)))
-    return {int(name): layer(planes, i) for i, name in enumerate(_CONTENTS)}
+    nothing = jnp.zeros((C.PLANES, *placed.lo.shape), jnp.uint32)
+    planes: Board = lax.fori_loop(0, layouts.MAX_BLOCKS, fill, (placed, unused, Board(nothing, nothing)))[2]
+    return planes
 
 
 def _resources(ground: Board, words: Array) -> dict[int, Board]:
@@ -178,12 +176,9 @@ def _fill(placed: Board, exit_cell: Board, pos: Array, words: Array) -> Board:
     layers = {
         int(C.ITEM): corners & ~exit_cell & ~bits.cell(pos),
         int(C.EXIT): exit_cell,
-        **_block_contents(placed, words),
         **_resources(~(placed | exit_cell), words),
     }
-    nothing = bits.empty_like(pos)
-    fresh = [layers.get(i, nothing) for i in range(C.PLANES)]
-    return Board(jnp.stack([b.lo for b in fresh]), jnp.stack([b.hi for b in fresh]))
+    return with_layers(_block_contents(placed, words), layers)
 
 
 def populate(state: State, needed: Array, occ: Occupied, words: Array, rules: Rules) -> tuple[State, Occupied, Array]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
 from hmx.envs.hackmatrix.rules.roster import for_few, lanes_of
-from hmx.envs.hackmatrix.rules.state import C, E, State, T
+from hmx.envs.hackmatrix.rules.state import C, E, State, T, where
 
 # The flags are the last planes of both rosters, and are lost on restore.
 _ENEMY_PLANES, _TRANSMISSION_PLANES = int(E.SCHEDULED), int(T.SCHEDULED)
@@ -80,25 +80,26 @@ def push(state: State, condition: Array) -> State:
 
 def undo(state: State, condition: Array) -> State:
     """Restore the newest snapshot in the games where `condition` holds, and delete it."""
-    history = state.history
     lanes = lanes_of(condition.shape[0], least=_LANES, share=16)
-    thin = state._replace(history=history[:0])
-    back: State = for_few(condition, lanes, lambda few: _undone(*few), (thin, history), thin)
-    return back._replace(history=history)
+    ring = (state.history, state.history_head)
+    blank = jnp.zeros_like(state.history[0])
+    words = for_few(condition, lanes, lambda few: _newest_of(*few), ring, blank)
+    back = restored(state, words)._replace(
+        history_head=(state.history_head - 1) % state.history.shape[0], history_count=state.history_count - 1
+    )
+    return where(condition, back, state)._replace(history=state.history)
 
 
-def _undone(state: State, history: Array) -> State:
-    newest = _newest(state, history)
-    words = jnp.where(newest, history, u32(0)).sum(axis=0, dtype=jnp.uint32)
-    head = (state.history_head - 1) % history.shape[0]
-    return restored(state, words)._replace(history_head=head, history_count=state.history_count - 1)
+def _newest_of(history: Array, head: Array) -> Array:
+    """Return the newest snapshots, uint32 [WORDS, B]."""
+    return jnp.where(_newest(history, head), history, u32(0)).sum(axis=0, dtype=jnp.uint32)
 
 
-def _newest(state: State, history: Array) -> Array:
+def _newest(history: Array, head: Array) -> Array:
     """Return which snapshot is the newest, bool [depth, 1, B]."""
     depth = history.shape[0]
     slots = jnp.arange(depth, dtype=jnp.int32)[:, None, None]
-    return slots == ((state.history_head - 1) % depth)[None, None]
+    return slots == ((head - 1) % depth)[None, None]
 
 
 def imagined(state: State, true: State, history: Array) -> State:
@@ -106,6 +107,6 @@ def imagined(state: State, true: State, history: Array) -> State:
 
     The newest one is that of `state` where no turn or program has followed it in the true game.
     """
-    newest = _newest(true, history)
+    newest = _newest(history, true.history_head)
     untouched = jnp.where(newest, true.history == snapshot(true)[None], True).all((0, 1))
     return state._replace(history=jnp.where(newest & untouched[None, None], snapshot(state)[None], history))

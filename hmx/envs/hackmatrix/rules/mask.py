@@ -12,13 +12,22 @@ from hmx.envs.hackmatrix.rules.state import DAEMON, VIRUS, C, E, State, T, block
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, NUM_ACTIONS, PROGRAMS, SIPHON, P
 
 
-def _applicable(state: State, occ: Occupied) -> dict[P, Array]:
-    """Return the programs that need more than their cost."""
+def _affordable(state: State) -> Array:
+    """Return the programs whose cost a game can pay as bits, uint32 [B]."""
+    words = []
+    for costs, owns in (([p.credits for p in PROGRAMS], state.credits), ([p.energy for p in PROGRAMS], state.energy)):
+        by_amount = [sum(1 << k for k, cost in enumerate(costs) if cost <= have) for have in range(max(costs) + 1)]
+        words.append(roster.taken(jnp.asarray(by_amount, jnp.uint32), jnp.clip(owns, 0, max(costs))))
+    return words[0] & words[1]
+
+
+def _applicable(state: State, occ: Occupied) -> Array:
+    """Return the programs that would have an effect, or that need none, as bits, uint32 [B]."""
     walls = blocks(state.cells)
     player = bits.cell(state.pos)
     enemies = state.enemies[E.ALIVE] != 0
     transmissions = state.transmissions[T.ALIVE] != 0
-    return {
+    conditions = {
         P.PUSH: enemies,
         P.PULL: enemies,
         P.CRASH: bits.some(bits.ring(player) & (walls | occ.enemies | occ.transmissions)),
@@ -39,6 +48,10 @@ def _applicable(state: State, occ: Occupied) -> dict[P, Array]:
         P.ATK_PLUS: state.atk_uses < 2,
         P.HACK: bits.some(layer(state.cells, C.SIPHONED)),
     }
+    word = u32(sum(1 << p for p in P if p not in conditions))
+    for program, condition in conditions.items():
+        word = word | u32(condition) << program
+    return word
 
 
 def legal_word(state: State, occ: Occupied) -> Array:
@@ -48,13 +61,7 @@ def legal_word(state: State, occ: Occupied) -> Array:
     word = u32(state.siphons > 0) << SIPHON
     for action, move in enumerate(MOVES):
         word = word | (u32(bits.some(move(player) & ground)) << action)
-    applicable = _applicable(state, occ)
-    for k, program in enumerate(PROGRAMS):
-        ready = (state.credits >= program.credits) & (state.energy >= program.energy)
-        if P(k) in applicable:
-            ready = ready & applicable[P(k)]
-        word = word | ((u32(ready) & (state.owned >> k)) << (FIRST_PROGRAM + k))
-    return word
+    return word | (_affordable(state) & state.owned & _applicable(state, occ)) << FIRST_PROGRAM
 
 
 def legal_actions(word: Array) -> Array:

@@ -9,7 +9,19 @@ import jax.numpy as jnp
 from hmx.envs.hackmatrix.rules import bits, roster
 from hmx.envs.hackmatrix.rules.bits import Array, Board
 from hmx.envs.hackmatrix.rules.roster import Items
-from hmx.envs.hackmatrix.rules.state import DAEMON, MAX_HP, TIMER_LIMIT, VIRUS, C, State, blocks, layer, with_layers
+from hmx.envs.hackmatrix.rules.state import (
+    DAEMON,
+    MAX_HP,
+    SPAWNS,
+    TIMER_LIMIT,
+    VALUES,
+    VIRUS,
+    C,
+    State,
+    blocks,
+    layer,
+    removed,
+)
 from hmx.envs.hackmatrix.rules.tables import P
 
 POLY_STREAM, WARP_STREAM = 5, 6
@@ -142,9 +154,7 @@ def _hits(s: _Scene, cells: Board, attack: Array, splash: Array) -> tuple[Array,
 
 def _clear_blocks(cells: Board, gone: Board) -> Board:
     """CRASH: blocks vanish; the siphoned flag and resources stay."""
-    kept = ~gone
-    lost = (C.DATA, C.PROGRAM, C.HIDDEN, *(C.VALUE + j for j in range(5)), *(C.SPAWN + j for j in range(4)))
-    return with_layers(cells, {int(i): layer(cells, i) & kept for i in lost})
+    return removed(cells, (C.DATA, C.PROGRAM, C.HIDDEN, *VALUES, *SPAWNS), gone)
 
 
 def reach(state: State, kills: Array, program: Array, words: Array) -> tuple[State, Array]:

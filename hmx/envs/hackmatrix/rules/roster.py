@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -31,15 +32,15 @@ def size(planes: Array) -> Array:
 
 def matches(planes: Array, start: int, width: int, value: Array) -> Array:
     """Return slots whose `width`-bit number at plane `start` equals `value` [B] (uint32)."""
-    different = u32(0)
-    for j in range(width):
-        different = different | (planes[start + j] ^ (u32(0) - ((value >> j) & 1)))
-    return ~different & planes[E.ALIVE]
+    rows = jnp.arange(width, dtype=jnp.uint32).reshape(-1, *(1,) * (planes.ndim - 1))
+    different = planes[start : start + width] ^ (u32(0) - ((value[None] >> rows) & 1))
+    same: Array = ~lax.reduce(different, u32(0), lax.bitwise_or, (0,)) & planes[E.ALIVE]
+    return same
 
 
 def at(planes: Array, row: Array, col: Array) -> Array:
     """Return slots of the items on (row, col); empty off the board."""
-    return matches(planes, E.ROW, 3, row) & matches(planes, E.COL, 3, col)
+    return matches(planes, E.ROW, 6, (row & 7) | (col & 7) << 3)
 
 
 def number(planes: Array, start: int, width: int, slot: Array) -> Array:
@@ -89,7 +90,8 @@ def full_hp(alive: Array, daemon: Array) -> tuple[Array, Array]:
 
 def is_type(planes: Array, kind: int) -> Array:
     """Return slots of one enemy type."""
-    return matches(planes, E.TYPE, 2, u32(kind))
+    low, high = (planes[E.TYPE + j] if kind >> j & 1 else ~planes[E.TYPE + j] for j in range(2))
+    return planes[E.ALIVE] & low & high
 
 
 def hatch(matured: Array) -> Array:
@@ -118,60 +120,33 @@ class Items(NamedTuple):
         return self.row * bits.SIDE + self.col
 
 
-_ENEMY_FIELDS = (
-    (E.ALIVE, 1),
-    (E.ROW, 3),
-    (E.COL, 3),
-    (E.TYPE, 2),
-    (E.HP, 2),
-    (E.STUNNED, 1),
-    (E.SCHEDULED, 1),
-    (E.SIPHON, 1),
-)
-_TRANSMISSION_FIELDS = (
-    (T.ALIVE, 1),
-    (T.ROW, 3),
-    (T.COL, 3),
-    (T.TYPE, 2),
-    (T.TIMER, 6),
-    (0, 0),
-    (T.SCHEDULED, 1),
-    (T.SIPHON, 1),
-)
+# The first plane and the number of planes of each field of `Items`; a transmission is never stunned.
+_PLACE_FIELDS = ((E.ALIVE, 1), (E.ROW, 3), (E.COL, 3), (E.TYPE, 2))
+_ENEMY_FIELDS = (*_PLACE_FIELDS, (E.HP, 2), (E.STUNNED, 1), (E.SCHEDULED, 1), (E.SIPHON, 1))
+_TRANSMISSION_FIELDS = (*_PLACE_FIELDS, (T.TIMER, 6), (0, 0), (T.SCHEDULED, 1), (T.SIPHON, 1))
 
 
-def _slots(like: Array) -> Array:
-    return jnp.arange(SLOTS, dtype=jnp.uint32).reshape((SLOTS,) + (1,) * like.ndim)
-
-
-def unpack_bits(word: Array) -> Array:
-    """Return bit k of a word [B] as row k, int32 [SLOTS, B]."""
-    return ((word[None] >> _slots(word)) & 1).astype(jnp.int32)
-
-
-def pack_bits(rows: Array) -> Array:
-    """Return the inverse of `unpack_bits`."""
-    return ((rows != 0).astype(jnp.uint32) << _slots(rows[0])).sum(axis=0, dtype=jnp.uint32)
+def _transposed(words: Array, count: int) -> Array:
+    """Return `count` words of bits: word k has bit n where word n [N, B] has bit k."""
+    trailing = (1,) * (words.ndim - 1)
+    k = jnp.arange(count, dtype=jnp.uint32).reshape(count, 1, *trailing)
+    n = jnp.arange(len(words), dtype=jnp.uint32).reshape(len(words), *trailing)
+    return (((words[None] >> k) & 1) << n[None]).sum(axis=1, dtype=jnp.uint32)
 
 
 def _unpack(planes: Array, fields: tuple[tuple[int, int], ...]) -> Items:
-    def read(start: int, width: int) -> Array:
-        value = jnp.zeros((SLOTS, *planes.shape[1:]), jnp.int32)
-        for j in range(width):
-            value = value | (unpack_bits(planes[start + j]) << j)
-        return value
-
-    return Items(*(read(start, width) for start, width in fields))
+    words = _transposed(planes, SLOTS)
+    return Items(*(((words >> start) & ((1 << width) - 1)).astype(jnp.int32) for start, width in fields))
 
 
 def _pack(items: Items, fields: tuple[tuple[int, int], ...]) -> Array:
-    alive = items.alive != 0
-    rows = [
-        pack_bits(((value >> j) & 1) * alive)
-        for (_, width), value in zip(fields, items, strict=True)
-        for j in range(width)
-    ]
-    return jnp.stack(rows)
+    def together() -> Array:
+        words = jnp.zeros_like(items.alive, jnp.uint32)
+        for (start, width), value in zip(fields, items, strict=True):
+            words = words | (u32(value) & ((1 << width) - 1)) << start
+        return jnp.where(items.alive != 0, words, 0)
+
+    return _transposed(once(items.alive.any(), together), sum(width for _, width in fields))
 
 
 def unpack_enemies(planes: Array) -> Items:
@@ -231,6 +206,11 @@ def lanes_of(games: int, least: int, share: int) -> int:
     return min(games, max(least, games // share))
 
 
+def taken(x: Array, index: Array) -> Array:
+    """Return the games in `index`, which must all exist: no operation checks that."""
+    return x.at[..., index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
 def for_few(needed: Array, lanes: int, function: Callable[[Tree], Result], operand: Tree, result: Result) -> Result:
     """Return `result` with `function(operand)` in the games where `needed` [B] holds, computed `lanes` games at a time.
 
@@ -250,12 +230,12 @@ def for_few(needed: Array, lanes: int, function: Callable[[Tree], Result], opera
         left, result = carry
         order = jnp.cumsum(left, dtype=jnp.int32)
         game = jnp.minimum((order[None] < ranks[:, None]).sum(axis=1), size - 1)
-        out = function(jax.tree.map(lambda x: x[..., game], operand))
+        out = function(jax.tree.map(partial(taken, index=game), operand))
         here = left & (order <= lanes)
         place = jnp.clip(order - 1, 0, lanes - 1)
 
         def put(new: Array, old: Array) -> Array:
-            return jnp.where(here.reshape((1,) * (old.ndim - 1) + (size,)), new[..., place], old)
+            return jnp.where(here.reshape((1,) * (old.ndim - 1) + (size,)), taken(new, place), old)
 
         return left & ~here, jax.tree.map(put, out, result)
 

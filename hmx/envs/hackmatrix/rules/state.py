@@ -8,10 +8,12 @@ Feature axes lead and batch axes trail, so one code serves one game (no batch ax
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hmx.envs.hackmatrix.rules.bits import Array, Board
 
@@ -70,6 +72,11 @@ class C(enum.IntEnum):
     AMOUNT = 16  # two bits: credits or energy on the cell
     ENERGY = 18  # the amount is energy
     PLANES = 19
+
+
+VALUES = range(C.VALUE, C.VALUE + 5)
+SPAWNS = range(C.SPAWN, C.SPAWN + 4)
+AMOUNTS = range(C.AMOUNT, C.AMOUNT + 2)
 
 
 VIRUS, DAEMON, GLITCH, CRYPTOG = range(4)
@@ -145,9 +152,24 @@ def blocks(cells: Board) -> Board:
 
 def with_layers(cells: Board, changes: dict[int, Board]) -> Board:
     """Return the cells with some planes replaced."""
-    lo = [changes[i].lo if i in changes else cells.lo[i] for i in range(C.PLANES)]
-    hi = [changes[i].hi if i in changes else cells.hi[i] for i in range(C.PLANES)]
-    return Board(jnp.stack(lo), jnp.stack(hi))
+
+    def joined(half: Array, planes: dict[int, Array]) -> Array:
+        parts, start = [], 0
+        for i in sorted(planes):
+            parts += [half[start:i], planes[i][None]]
+            start = i + 1
+        return jnp.concatenate([*parts, half[start:]])
+
+    lo = joined(cells.lo, {i: plane.lo for i, plane in changes.items()})
+    return Board(lo, joined(cells.hi, {i: plane.hi for i, plane in changes.items()}))
+
+
+def removed(cells: Board, names: Iterable[int], gone: Board) -> Board:
+    """Return the cells with `gone` removed from some planes; it should be cheap, since each plane computes it."""
+    chosen = np.zeros((C.PLANES, *(1,) * gone.lo.ndim), bool)
+    chosen[list(names)] = True
+    gone = Board(gone.lo[None], gone.hi[None])
+    return Board(jnp.where(chosen, cells.lo & ~gone.lo, cells.lo), jnp.where(chosen, cells.hi & ~gone.hi, cells.hi))
 
 
 def where(condition: Array, a: State, b: State) -> State:
