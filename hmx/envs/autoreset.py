@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hmx.envs.protocol import Env, EnvSpec, EnvState, folded, play_and_renew, select
+from hmx.envs.protocol import Env, EnvSpec, EnvState, both_halves, folded, select
 from hmx.types import Array, Key, Timestep
 
 Core = Any
@@ -91,18 +91,13 @@ def batched(spec: EnvSpec, game: Game | TeamGame) -> Env:
         timestep = timestep._replace(obs=obs, legal=legal, final_legal=final_legal)
         return BatchState(core, jnp.where(done, 0, state.steps)), timestep
 
-    def step(state: BatchState, action: Array, keys: Key) -> tuple[BatchState, Timestep]:
-        after, _, timestep = play_and_renew(env, state, action, keys)
-        return after, timestep
-
     def start_where(done: Array, moved: Core, keys: Key) -> Core:
         if not spec.costly_reset:
             return select(done, jax.vmap(team.start)(keys), moved)
         fresh = jax.lax.cond(done.any(), lambda: jax.vmap(team.start)(keys), lambda: moved)
         return select(done, fresh, moved)
 
-    env = Env(spec, reset, step, play, renew)
-    return env
+    return Env(spec, reset, both_halves(play, renew), play, renew)
 
 
 def _team_of_one(game: Game, num_actions: int) -> TeamGame:

@@ -144,6 +144,19 @@ def play_and_renew(env: Env, state: EnvState, action: Array, keys: Key) -> tuple
     return after, last, timestep
 
 
+def both_halves(
+    play: Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]],
+    renew: Callable[[EnvState, Timestep, Key], tuple[EnvState, Timestep]],
+) -> Callable[[EnvState, Array, Key], tuple[EnvState, Timestep]]:
+    """Return the step that an environment's `play` and `renew` are the halves of."""
+
+    def step(state: EnvState, action: Array, keys: Key) -> tuple[EnvState, Timestep]:
+        last, timestep = play(state, action, keys)
+        return renew(last, timestep, jax.random.clone(keys))  # the same keys twice, on purpose
+
+    return step
+
+
 def folded(keys: Key, number: int | Array) -> Key:
     """Return each of the keys `[E]` with a number folded in."""
     return jax.vmap(jax.random.fold_in, in_axes=(0, None))(keys, number)

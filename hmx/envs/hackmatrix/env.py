@@ -15,20 +15,17 @@ from hmx.envs.hackmatrix.hidden import redrawn
 from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed
 from hmx.envs.hackmatrix.rewards import VICTORY_BASE, VICTORY_PER_SCORE, reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
-from hmx.envs.hackmatrix.rules.generate import later_game, populate
+from hmx.envs.hackmatrix.rules.generate import populate
 from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
-from hmx.envs.hackmatrix.rules.play import advance, fresh, random_words
+from hmx.envs.hackmatrix.rules.play import advance, first_stage, random_words
 from hmx.envs.hackmatrix.rules.roster import for_few, lanes_of
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
-from hmx.envs.protocol import Env, EnvSpec, play_and_renew
+from hmx.envs.protocol import Env, EnvSpec, both_halves
 from hmx.types import Array, Key, Timestep
 
 ACTION_GROUPS = (("move", 0, SIPHON), ("siphon", SIPHON, FIRST_PROGRAM), ("program", FIRST_PROGRAM, NUM_ACTIONS))
 PROGRAM_KEYS = tuple(p.name.replace("+", "_plus").replace("-", "_") for p in PROGRAMS)
-
-
-_LANES = 8
 
 
 class HackMatrixState(NamedTuple):
@@ -93,23 +90,17 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         redrawn=_redrawn,
         unseen_value=partial(_score_at_a_win, weights),
     )
-    play = partial(_play, rules=rules, weights=weights, observe=observe, max_steps=cfg.max_steps)
-
-    def step(state: HackMatrixState, action: Array, keys: Key) -> tuple[HackMatrixState, Timestep]:
-        after, _, timestep = play_and_renew(env, state, action, keys)
-        return after, timestep
-
-    renew = partial(_renew, rules=rules, observe=observe)
     # A program that steps in several places, as a search does, is then traced once.
-    env = Env(spec, jax.jit(reset), jax.jit(step), jax.jit(play), jax.jit(renew))
-    return env
+    play = jax.jit(partial(_play, rules=rules, weights=weights, observe=observe, max_steps=cfg.max_steps))
+    renew = jax.jit(partial(_renew, rules=rules, observe=observe))
+    return Env(spec, jax.jit(reset), jax.jit(both_halves(play, renew)), play, renew)
 
 
 def _reset(
     keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[Array], Array], later: bool = False
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
-    game, seen, legal = _first_stage(words, rules, later)
+    game, seen, legal = _new_games(words, rules, later)
     nothing = Events(*(jnp.zeros_like(game.hp) for _ in Events._fields))
     terms = reward_terms(nothing, game, weights)
     no = jnp.zeros(keys.shape, bool)
@@ -119,12 +110,9 @@ def _reset(
     return HackMatrixState(game, jnp.zeros_like(game.hp), legal), timestep
 
 
-def _first_stage(words: Array, rules: Rules, later: bool = False) -> tuple[State, Array, Array]:
+def _new_games(words: Array, rules: Rules, later: bool = False) -> tuple[State, Array, Array]:
     """Return new games, their packed observations [WORDS, E] and their legal actions as bits [E]."""
-    game, occ = fresh(words, rules)
-    if later:
-        game = later_game(game, words)
-    game, occ, _ = populate(game, jnp.ones(words.shape[1:], bool), occ, words, rules)
+    game, occ = first_stage(words, rules, later)
     return game, packed(game), legal_word(game, occ)
 
 
@@ -161,10 +149,10 @@ def _renew(
     history = state.game.history  # a new game does not read it, since it has no snapshot
 
     def new_games(words: Array) -> tuple[State, Array, Array]:
-        game, seen, legal = _first_stage(words, rules)
+        game, seen, legal = _new_games(words, rules)
         return game._replace(history=game.history[:0]), seen, legal
 
-    lanes = lanes_of(len(keys), least=_LANES, share=16)
+    lanes = lanes_of(len(keys))
     blank = jnp.zeros((WORDS, *keys.shape), jnp.uint32)
     old = (state.game._replace(history=history[:0]), blank, state.legal)
     game, seen, legal = for_few(done, lanes, new_games, fresh_words, old)

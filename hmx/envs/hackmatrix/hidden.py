@@ -81,8 +81,7 @@ def _blocks(state: State, words: Array) -> State:
 
     def fill(carry: tuple[Board, Board, Array]) -> tuple[Board, Board, Array]:
         left, planes, number = carry
-        low = bits.lowest(left.lo)
-        here = Board(low, jnp.where(low == 0, bits.lowest(left.hi), 0))
+        here = bits.lowest_cell(left)
         is_data = bits.draw(words, BLOCK_STREAM, 3 * number) & 1
         points = 1 + bits.below(bits.draw(words, BLOCK_STREAM, 3 * number + 1), u32(9))
         program = bits.below(bits.draw(words, BLOCK_STREAM, 3 * number + 2), u32(_PROGRAM_COUNT))

@@ -15,7 +15,7 @@ from jax import lax
 
 from hmx.envs.hackmatrix.rules import bits, roster
 from hmx.envs.hackmatrix.rules.bits import CELLS, HALF, SIDE, Board, u32
-from hmx.envs.hackmatrix.rules.state import CRYPTOG, C, E, State, T, blocks, layer
+from hmx.envs.hackmatrix.rules.state import AMOUNTS, CRYPTOG, SPAWNS, VALUES, C, E, State, T, blocks, layer
 from hmx.types import Array
 
 PROGRAM_COUNT = 23
@@ -106,10 +106,10 @@ def packed(state: State) -> Array:
         layer(cells, C.PROGRAM) & known,
         hidden,
         siphoned_block,
-        *(layer(cells, C.VALUE + j) & known for j in range(5)),
-        *(layer(cells, C.SPAWN + j) & known for j in range(4)),
+        *(layer(cells, plane) & known for plane in VALUES),
+        *(layer(cells, plane) & known for plane in SPAWNS),
         *timer,
-        *(layer(cells, C.AMOUNT + j) & open_ground for j in range(2)),
+        *(layer(cells, plane) & open_ground for plane in AMOUNTS),
         layer(cells, C.ENERGY) & open_ground,
         layer(cells, C.ITEM),
         layer(cells, C.EXIT),

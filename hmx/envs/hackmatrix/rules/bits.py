@@ -181,6 +181,12 @@ def lowest(word: Array) -> Array:
     return word & -word
 
 
+def lowest_cell(board: Board) -> Board:
+    """Return the lowest cell of the set alone."""
+    lo = lowest(board.lo)
+    return Board(lo, jnp.where(lo == 0, lowest(board.hi), 0))
+
+
 def compress(planes: Array, keep: Array) -> Array:
     """Move the kept slots of every plane to the low end, in order.
 

@@ -113,11 +113,6 @@ def _exit(state: State, words: Array) -> Array:
     return corners
 
 
-def _lowest(board: Board) -> Board:
-    lo = bits.lowest(board.lo)
-    return Board(lo, jnp.where(lo == 0, bits.lowest(board.hi), 0))
-
-
 def _block_contents(placed: Board, words: Array) -> Board:
     """Return cells with the contents of blocks: kind, question mark, points or a program not yet used, spawn count."""
     spawn_costs = jnp.asarray([p.spawn for p in PROGRAMS], jnp.uint32)
@@ -136,7 +131,7 @@ def _block_contents(placed: Board, words: Array) -> Board:
 
     def fill(i: Array, carry: tuple[Board, Array, Board]) -> tuple[Board, Array, Board]:
         left, unused, planes = carry
-        here = _lowest(left)
+        here = bits.lowest_cell(left)
         word = roster.once(jnp.any(bits.some(left)), lambda: contents(i, unused))
         used = jnp.where(bits.some(here), ((word >> C.PROGRAM) & 1) << ((word >> C.VALUE) & 31), 0)
         planes = planes | Board(*(roster.put(word, half, C.PLANES) for half in here))

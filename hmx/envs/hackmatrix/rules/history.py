@@ -11,7 +11,6 @@ from hmx.envs.hackmatrix.rules.state import C, E, State, T, where
 # The flags are the last planes of both rosters, and are lost on restore.
 _ENEMY_PLANES, _TRANSMISSION_PLANES = int(E.SCHEDULED), int(T.SCHEDULED)
 _NUMBERS = ("credits", "energy", "siphons", "score", "turn")
-_LANES = 8
 WORDS = _ENEMY_PLANES + _TRANSMISSION_PLANES + 2 * int(C.PLANES) + len(_NUMBERS) + 2
 
 
@@ -80,7 +79,7 @@ def push(state: State, condition: Array) -> State:
 
 def undo(state: State, condition: Array) -> State:
     """Restore the newest snapshot in the games where `condition` holds, and delete it."""
-    lanes = lanes_of(condition.shape[0], least=_LANES, share=16)
+    lanes = lanes_of(len(condition))
     ring = (state.history, state.history_head)
     blank = jnp.zeros_like(state.history[0])
     words = for_few(condition, lanes, lambda few: _newest_of(*few), ring, blank)

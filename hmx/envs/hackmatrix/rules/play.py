@@ -11,7 +11,7 @@ from hmx.envs.hackmatrix.rules import bits, paths
 from hmx.envs.hackmatrix.rules.actions import Outcome, perform
 from hmx.envs.hackmatrix.rules.bits import Array
 from hmx.envs.hackmatrix.rules.enemies import Occupied, adjacent, enemy_turn, occupied
-from hmx.envs.hackmatrix.rules.generate import FIRST_INTERVAL, new_game, populate
+from hmx.envs.hackmatrix.rules.generate import FIRST_INTERVAL, later_game, new_game, populate
 from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
 from hmx.envs.hackmatrix.rules.state import E, Events, Rules, State, blocks
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON, P
@@ -104,11 +104,15 @@ def _events(
     )
 
 
-def fresh(words: Array, rules: Rules) -> tuple[State, Occupied]:
-    """Return new games before their first stage is generated, and their (empty) sets of occupied cells."""
+def first_stage(words: Array, rules: Rules, later: bool = False) -> tuple[State, Occupied]:
+    """Return new games in their first stage, or `later` in another one, and their occupied cells."""
     state = new_game(words, rules)
+    if later:
+        state = later_game(state, words)
     nothing = bits.empty_like(state.pos)
-    return state, Occupied(nothing, nothing)
+    everywhere = jnp.ones(words.shape[1:], bool)
+    state, occ, _ = populate(state, everywhere, Occupied(nothing, nothing), words, rules)
+    return state, occ
 
 
 def _batched(tree: Any) -> Any:
@@ -129,10 +133,7 @@ def reset(key: Array, rules: Rules = DEFAULT) -> State:
     if key.ndim == 0:
         return State(*_single(reset(key[None], rules)))
     words, _ = random_words(key)
-    state, occ = fresh(words, rules)
-    everywhere = jnp.ones(words.shape[1:], bool)
-    state, _, _ = populate(state, everywhere, occ, words, rules)
-    return state
+    return first_stage(words, rules)[0]
 
 
 def step(state: State, action: Array, key: Array, rules: Rules = DEFAULT) -> tuple[State, Events]:

@@ -26,7 +26,6 @@ from hmx.envs.hackmatrix.rules.tables import P
 
 POLY_STREAM, WARP_STREAM = 5, 6
 _FAR = 1 << 10
-_LANES = 8
 
 REACHING = (P.PUSH, P.PULL, P.CRASH, P.WARP, P.POLY, P.DEBUG, P.ROW, P.COL, P.D_BOM, P.DELAY, P.ANTI_V, P.HACK)
 
@@ -170,7 +169,7 @@ def reach(state: State, kills: Array, program: Array, words: Array) -> tuple[Sta
         The state and the kills.
     """
     part = Reachable(state.enemies, state.transmissions, state.cells, state.pos, kills)
-    lanes = roster.lanes_of(kills.shape[0], least=_LANES, share=16)
+    lanes = roster.lanes_of(len(kills))
     operand = (part, state.attack, program, words)
     part = roster.for_few(program >= 0, lanes, lambda few: _apply(*few), operand, part)
     state = state._replace(enemies=part.enemies, transmissions=part.transmissions, cells=part.cells, pos=part.pos)

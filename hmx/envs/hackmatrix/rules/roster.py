@@ -201,13 +201,13 @@ def once(condition: Array, function: Callable[[], Tree]) -> Tree:
     return result
 
 
-def lanes_of(games: int, least: int, share: int) -> int:
+def lanes_of(games: int, least: int = 8, share: int = 16) -> int:
     """Return the lanes of `for_few` for work that one game in `share` needs: at least `least`, at most `games`."""
     return min(games, max(least, games // share))
 
 
 def taken(x: Array, index: Array) -> Array:
-    """Return the games in `index`, which must all exist: no operation checks that."""
+    """Return the entries `index` of the last axis, which must all exist: no operation checks that."""
     return x.at[..., index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 

@@ -10,9 +10,7 @@ from jax import lax
 
 from hmx.envs.hackmatrix.rules import bits, roster
 from hmx.envs.hackmatrix.rules.bits import Array, Board, u32
-from hmx.envs.hackmatrix.rules.state import AMOUNTS, SPAWNS, C, State, blocks, layer, with_layers
-
-_LANES = 8
+from hmx.envs.hackmatrix.rules.state import AMOUNTS, SPAWNS, VALUES, C, State, blocks, layer, with_layers
 
 
 class Gains(NamedTuple):
@@ -27,10 +25,10 @@ class Gains(NamedTuple):
     missed_energy: Array
 
 
-def _numbers(planes: Array) -> Array:
-    """Return the numbers of cells from their planes, uint32 [CELLS, B]."""
-    shifts = jnp.arange(len(planes), dtype=jnp.uint32)[:, None, None]
-    return (planes << shifts).sum(axis=0, dtype=jnp.uint32)
+def _numbers(planes: Array, names: range) -> Array:
+    """Return the numbers of cells from some of their planes, uint32 [CELLS, B]."""
+    shifts = jnp.arange(len(names), dtype=jnp.uint32)[:, None, None]
+    return (planes[names.start : names.stop] << shifts).sum(axis=0, dtype=jnp.uint32)
 
 
 def _cross_sums(values: Array) -> Array:
@@ -60,7 +58,7 @@ def _gains(cells: Board, pos: Array, owned: Array) -> Gains:
     index = jnp.arange(bits.HALF, dtype=jnp.uint32)[:, None]
     planes = jnp.concatenate([(half[:, None] >> index[None]) & 1 for half in cells], axis=1)
     data, program, siphoned, energy = (planes[i] != 0 for i in (C.DATA, C.PROGRAM, C.SIPHONED, C.ENERGY))
-    walls, value = data | program, _numbers(planes[C.VALUE : C.SPAWN])
+    walls, value = data | program, _numbers(planes, VALUES)
     player = jnp.arange(bits.CELLS, dtype=jnp.uint32)[:, None] == pos[None]
     reach = (_cross_sums(player) > 0) & ~siphoned
     inside = ~jnp.any(player & walls, axis=0)
@@ -73,14 +71,14 @@ def _gains(cells: Board, pos: Array, owned: Array) -> Gains:
     extra = ~siphoned & ((data & ~data_here) | (program & ((owned | unowned)[None] >> value & 1 == 0)))
     candidates = ~walls & (_cross_sums(needed) == needed.sum(axis=0)[None]) & (_cross_sums(extra) == 0)
 
-    amount = jnp.where(siphoned | walls, 0, _numbers(planes[C.AMOUNT : C.ENERGY]))
+    amount = jnp.where(siphoned | walls, 0, _numbers(planes, AMOUNTS))
     sums = [_cross_sums(jnp.where(energy == kind, amount, 0)) for kind in (False, True)]
     more = [s - jnp.where(player & ~walls, s, 0).sum(axis=0, keepdims=True) for s in sums]
     better = candidates & (more[0] >= 0) & (more[1] >= 0) & (more[0] + more[1] > 0)
     return Gains(
         _sum(value, data & reach),
         programs,
-        _sum(_numbers(planes[C.SPAWN : C.AMOUNT]), walls & reach),
+        _sum(_numbers(planes, SPAWNS), walls & reach),
         _sum(amount, reach & ~energy),
         _sum(amount, reach & energy),
         *(jnp.where(better, m, 0).max(axis=0).astype(jnp.int32) for m in more),
@@ -90,7 +88,7 @@ def _gains(cells: Board, pos: Array, owned: Array) -> Gains:
 def gained(state: State, condition: Array) -> Gains:
     """Return the gains of a siphon in the games where `condition` [B] holds, zeros elsewhere."""
     none = jnp.zeros_like(state.hp)
-    lanes = roster.lanes_of(len(none), least=_LANES, share=16)
+    lanes = roster.lanes_of(len(none))
     start = Gains(none, u32(none), none, none, none, none, none)
     board = (state.cells, state.pos, state.owned)
     return roster.for_few(condition, lanes, lambda few: _gains(*few), board, start)
