@@ -158,6 +158,11 @@ class GumbelConfig:
         "player has seen in the episode",
         fixed=True,
     )
+    symmetries: bool = opt(
+        False,
+        "learn from each step as it looks under a random symmetry of the environment, such as the eight of a board, "
+        "if it has any",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,10 @@ import pytest
 from learner import learner
 from training import build, hypers_of
 
-from hmx.algos.gumbel.update import imitation_loss
+from hmx.algos.gumbel.update import imitation_loss, make_gumbel, under_symmetries
 from hmx.algos.ppo.components import make_ppo_components
 from hmx.algos.sequences import Batch
+from hmx.config.fields import replace
 from hmx.config.learning import GumbelConfig
 from hmx.config.schema import Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.registry import make_env
@@ -81,6 +82,34 @@ def test_loss_is_the_cross_entropy_to_the_search(learning, parts):
     np.testing.assert_allclose(loss, cross_entropy + 0.5 * mean["train/value_loss"], rtol=1e-5)
     with pytest.raises(ValueError, match="no probabilities"):
         imitation_loss(parts, params, None, {}, batch._replace(probs=None))
+
+
+def with_symmetries(env, turned):
+    """An environment with a symmetry that reverses its four actions, and no other."""
+    return env._replace(spec=env.spec._replace(symmetries=((3, 2, 1, 0),) * 2, turned=turned))
+
+
+def test_a_symmetry_changes_what_is_seen_and_the_actions_it_teaches(learning, parts):
+    batch = make_batch(learning[2])
+    batch = batch._replace(reference=batch.probs)
+    spec = with_symmetries(parts.env, lambda obs, symmetry: obs[..., ::-1] * (symmetry < 2)[..., None]).spec
+    found = under_symmetries(spec, batch, jax.random.key(0))
+    for name in ("obs", "probs", "legal", "reference"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(batch, name)[..., ::-1])
+    for name in ("target", "value_old", "weight", "reset"):
+        assert getattr(found, name) is getattr(batch, name)
+
+
+def test_updates_learn_from_what_is_seen_under_symmetries():
+    """The first layer learns nothing from observations that a symmetry blanks."""
+    cfg = replace(configure(), {"gumbel.symmetries": True})
+    env = with_symmetries(make_env(cfg.env, RewardWeights()), lambda obs, symmetry: jnp.zeros_like(obs))
+    algorithm = make_gumbel(cfg, env)
+    before = jax.jit(algorithm.init)(jax.random.key(0))
+    after = jax.jit(algorithm.update)(before, hypers_of(algorithm))[0].params
+    first = "torso", "dense_0"
+    assert np.array_equal(after[first[0]][first[1]]["kernel"], before.params[first[0]][first[1]]["kernel"])
+    assert not np.array_equal(after["policy_head"]["bias"], before.params["policy_head"]["bias"])
 
 
 @pytest.mark.parametrize(("env_id", "message"), [("pendulum", "continuous"), ("rendezvous", "one agent")])

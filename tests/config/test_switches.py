@@ -53,6 +53,11 @@ def config(**values):
         ({"algo__grad_clip": "per_network"}, "clip_shared", {"net.shared_torso": False}),
         ({"ppo__vf_half": False, "ppo__value_target": "two_hot"}, "half_two_hot", {"ppo.vf_half": True}),
         ({"ppo__obs_norm": "network", "env__id": "hackmatrix"}, "norm_packed", {"env.obs": "flat"}),
+        (
+            {"algo__name": "gumbel", "gumbel__symmetries": True, "net__rnn": "gru", "env__id": "hackmatrix"},
+            "recurrent_symmetries",
+            {"gumbel.symmetries": False},
+        ),
         ({"starts__share": 0.5}, "starts_env", {"starts.share": 0}),
         (
             {"starts__share": 0.5, "env__id": "hackmatrix", "env__reset_on_done": "first"},

@@ -17,7 +17,7 @@ LONG_SIGNATURES = 14
 """How many exceed the size; lower a number when there are fewer."""
 
 RECORDS = 450
-SOURCE, SLACK = 64_350, 200
+SOURCE, SLACK = 64_470, 200
 """Record types, and lines below hmx/ (docs/adr/0021-size.md); lower a number when there are fewer, lines by `SLACK`."""
 
 

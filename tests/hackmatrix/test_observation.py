@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from random_play import play
 
-from hmx.envs.hackmatrix import observation
+from hmx.envs.hackmatrix import observation, symmetries
 from hmx.envs.hackmatrix.observation import CELL_FEATURES, F, V
+from hmx.envs.hackmatrix.rules import NUM_ACTIONS, bits
 
 BOARD = observation.SIDE
 
@@ -80,3 +81,37 @@ def test_both_observations_contain_the_stage(words):
     shown = words[:8].at[:, 2 * V.PLANES + 4].set(stages.astype(jnp.uint32))
     np.testing.assert_allclose(jax.jit(observation.decode)(shown)[:, 5], (stages - 1) / 7)
     assert (words[:, 2 * V.PLANES + 4] >= 1).all()
+
+
+@pytest.mark.parametrize("symmetry", range(8))
+def test_a_symmetry_turns_the_board_and_nothing_else(words, views, symmetry):
+    *_, scalars, cells = views
+    turned = jax.jit(symmetries.turned)(words, jnp.full(len(words), symmetry))
+    found_scalars, found = jax.jit(observation.cells_view)(turned)
+    np.testing.assert_array_equal(found[:, : BOARD**2].reshape(-1, BOARD, BOARD, CELL_FEATURES), seen(cells, symmetry))
+    np.testing.assert_array_equal(found_scalars[:, 2:], scalars[:, 2:])  # all but row and column of the player
+
+
+def seen(cells, symmetry):
+    """Return the boards under a symmetry, [N, row, column, feature]."""
+    board = cells[:, : BOARD**2].reshape(-1, BOARD, BOARD, CELL_FEATURES)
+    board = board.swapaxes(1, 2) if symmetry & 4 else board
+    board = board[:, :, ::-1] if symmetry & 1 else board
+    return board[:, ::-1] if symmetry & 2 else board
+
+
+@pytest.mark.parametrize("symmetry", range(8))
+def test_a_move_under_a_symmetry_ends_where_the_move_before_it_ends(symmetry):
+    """By the moves of the rules, from every cell."""
+    board = bits.cell(jnp.arange(BOARD**2))
+
+    def turned(board):
+        words = jnp.zeros((BOARD**2, observation.WORDS), jnp.uint32)
+        words = words.at[:, V.ENEMY].set(board.lo).at[:, V.PLANES + V.ENEMY].set(board.hi)
+        words = symmetries.turned(words, jnp.full(BOARD**2, symmetry))
+        return bits.Board(words[:, V.ENEMY], words[:, V.PLANES + V.ENEMY])
+
+    before = symmetries.SYMMETRIES[symmetry]
+    assert sorted(before) == list(range(NUM_ACTIONS)) and before[4:] == tuple(range(4, NUM_ACTIONS))
+    for move, source in zip(bits.MOVES, before, strict=False):
+        np.testing.assert_array_equal(jnp.stack(move(turned(board))), jnp.stack(turned(bits.MOVES[source](board))))

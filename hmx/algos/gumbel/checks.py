@@ -21,6 +21,9 @@ def check(cfg: Config, sizes: Sizes | None, bad: Collection[str]) -> Iterator[Pr
     if cfg.ppo.obs_norm == "env":
         words = "a search simulates steps, which do not normalise observations"
         yield Problem("searched_obs", ("ppo.obs_norm", "algo.name"), words, fix("ppo.obs_norm", "network"))
+    if cfg.gumbel.symmetries and cfg.net.rnn != "none":
+        words = "a recurrent network remembers the board as it was, not under a symmetry"
+        yield Problem("recurrent_symmetries", ("gumbel.symmetries", "net.rnn"), words, fix("gumbel.symmetries", False))
 
 
 def warn(cfg: Config) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ rollouts, value targets, epochs and minibatches.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -18,7 +19,7 @@ from hmx.algos.search import make_search, searched
 from hmx.algos.sequences import Batch
 from hmx.algos.types import Algorithm, Hypers, Params
 from hmx.config.schema import Config
-from hmx.envs.protocol import Env
+from hmx.envs.protocol import Env, EnvSpec
 from hmx.rl import distributions
 from hmx.rl.value_codec import Stats
 from hmx.rl.weighted import mean
@@ -35,7 +36,8 @@ def make_gumbel(cfg: Config, env: Env) -> Algorithm[PpoState]:
     parts = make_ppo_components(cfg, env)
     network = make_ppo_algorithm(parts)
     plan = make_search(network, env, cfg, cfg.gumbel.num_simulations, training=True)
-    return make_ppo_algorithm(parts._replace(plan=plan, loss=imitation_loss))
+    random_loss = cfg.gumbel.symmetries and len(env.spec.symmetries) > 0
+    return make_ppo_algorithm(parts._replace(plan=plan, loss=imitation_loss, random_loss=random_loss))
 
 
 def imitation_loss(
@@ -45,11 +47,13 @@ def imitation_loss(
 
     Cross-entropy of the policy to that of the search (eq. 12 of Danihelka et al.) + `value_weight` x value loss -
     `ent_coef` x entropy + `ref_kl_coef` x KL(policy || reference) if there is a reference, each a mean over the steps
-    that are trained on. `key` is not used.
+    that are trained on. With a `key`, each step looks as it does under a random symmetry of the environment.
 
     Raises:
         ValueError: the batch holds no probabilities of a search.
     """
+    if key is not None:
+        batch = under_symmetries(parts.env.spec, batch, key)
     if batch.probs is None:
         raise ValueError("the batch holds no probabilities of a search")
     weight = batch.weight
@@ -72,3 +76,21 @@ def imitation_loss(
         "search_entropy": mean(search_entropy, weight),
     }
     return total, {f"train/{name}": Mean.of(value) for name, value in reports.items()} | metrics
+
+
+def under_symmetries(spec: EnvSpec, batch: Batch, key: Key) -> Batch:
+    """Return a batch with what each step shows and what it teaches under a random symmetry of the environment.
+
+    A network then sees a position as often from each side as a board can be turned, as in AlphaGo Zero (Silver et al.
+    2017, Nature 550). Values and rewards do not change.
+    """
+    assert spec.turned is not None
+    symmetry = jax.random.randint(key, batch.weight.shape, 0, len(spec.symmetries))
+    before = jnp.asarray(spec.symmetries)[symmetry]
+
+    def turned(per_action: Array) -> Array:
+        return jnp.take_along_axis(per_action, before, axis=-1)
+
+    per_action = {"legal": batch.legal, "probs": batch.probs, "reference": batch.reference}
+    known = {name: turned(values) for name, values in per_action.items() if values is not None}
+    return batch._replace(obs=spec.turned(batch.obs, symmetry), **known)

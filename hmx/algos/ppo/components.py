@@ -57,6 +57,7 @@ class PpoComponents(NamedTuple):
     rollout: Callable[[PpoComponents, PpoState, Rollout], tuple[Batch, Any, Metrics]] | None = None
     loss: Callable[..., tuple[Array, Metrics]] | None = None
     own: Callable[[], Any] | None = None
+    random_loss: bool = False  # the loss draws random numbers from its key
     final_obs: bool = False  # `rollout` gets `transitions.final_obs_tp1`: the observation after each step
 
 
@@ -71,6 +72,7 @@ def make_ppo_components(cfg: Config, env: Env) -> PpoComponents:
         codec=codec,
         optimiser=make_optimiser(cfg.algo),
         head=make_head(cfg, env.spec.action_dim, env.spec.action_parts),
+        random_loss=env.spec.action_dim > 0,
     )
 
 

@@ -189,7 +189,7 @@ def learn_from(
 ) -> tuple[PpoState, Metrics]:
     """Compute the advantages of a rollout, and take its gradient steps; `actors` and `metrics` are those after it."""
     cfg = parts.cfg
-    k_shuffle, k_entropy = jax.random.split(key) if parts.env.spec.action_dim else (key, None)
+    k_shuffle, k_loss = jax.random.split(key) if parts.random_loss else (key, None)
     batch, own, own_metrics = _learned_from(parts, state, rollout)
     state = state._replace(learner=state.learner._replace(own=own))
     batch, actors = _with_reference(parts, state, actors, rollout, batch)
@@ -197,7 +197,7 @@ def learn_from(
     after = variants.update_obs_stats(cfg.ppo, actors, rollout)
     # the network normalises by the statistics of the rollout until the gradient steps are done
     state = state._replace(actors=after if cfg.ppo.obs_norm_update == "before_sgd" else actors)
-    state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_entropy)
+    state, gradient_metrics = _learn(parts, state, batch, plan, hypers, k_loss)
     state = state._replace(actors=after, update=state.update + 1)
     if batch.reference is not None and "train/ref_kl" not in gradient_metrics:
         what = (
@@ -288,7 +288,7 @@ def fit_codec(parts: PpoComponents, state: PpoState, batch: Batch) -> tuple[Para
 def _learn(
     parts: PpoComponents, state: PpoState, batch: Batch, plan: MinibatchPlan, hypers: Hypers, key: Key | None
 ) -> tuple[PpoState, Metrics]:
-    """Take one gradient step per minibatch of every epoch; `key` is for continuous actions only."""
+    """Take one gradient step per minibatch of every epoch; `key` is for a loss that draws random numbers."""
     params, stats = fit_codec(parts, state, batch)
     batch = variants.network_batch(parts.cfg.ppo, state.actors.obs_stats, batch)
     keys = None if key is None else jax.random.split(key, plan.numbers.shape[0])
@@ -297,13 +297,13 @@ def _learn(
 
     def gradient_step(carry: Learned, step: tuple[MinibatchPlan, Key | None]) -> tuple[Learned, Metrics]:
         params, opt_state = carry
-        drawn, k_entropy = step
+        drawn, k_loss = step
         minibatch = shard_sequences(take_sequences(batch, *drawn))
-        grads, metrics = jax.grad(loss, has_aux=True)(params, stats, hypers, minibatch, k_entropy)
+        grads, metrics = jax.grad(loss, has_aux=True)(params, stats, hypers, minibatch, k_loss)
         params, opt_state = parts.optimiser.step(params, opt_state, grads, hypers["learning_rate"])
         metrics["train/grad_norm"] = Mean.of(optax.tree.norm(grads))
         if REPORTED in hypers:
-            again = None if k_entropy is None else jax.random.clone(k_entropy)
+            again = None if k_loss is None else jax.random.clone(k_loss)
             losses = partial(weighted_losses, parts, stats=stats, hypers=hypers, batch=minibatch, key=again)
             metrics |= gradient_parts(losses, carry[0], hypers[REPORTED] > 0)
         return (params, opt_state), metrics

@@ -21,6 +21,7 @@ from hmx.envs.hackmatrix.rules.play import advance, first_stage, random_words
 from hmx.envs.hackmatrix.rules.roster import for_few, lanes_of
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import FIRST_PROGRAM, SIPHON
+from hmx.envs.hackmatrix.symmetries import SYMMETRIES, turned
 from hmx.envs.protocol import Env, EnvSpec, both_halves
 from hmx.types import Array, Key, Timestep
 
@@ -89,6 +90,8 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         later_reset=partial(reset, later=True),
         redrawn=_redrawn,
         unseen_value=partial(_score_at_a_win, weights),
+        symmetries=SYMMETRIES if is_packed else (),
+        turned=turned if is_packed else None,
     )
     # A program that steps in several places, as a search does, is then traced once.
     play = jax.jit(partial(_play, rules=rules, weights=weights, observe=observe, max_steps=cfg.max_steps))
