@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from bad_input_parts import ARTEFACT, SET, USAGE, Row, rows
+from bad_input_parts import ARTEFACT, USAGE, Row, rows
 
 NO_OPTUNA: list[Row] = (
     []
@@ -42,8 +42,6 @@ NEW = rows(
         ["a threshold needs a measure of time"],
     ),
     (["a", "--space", "algo.gamma=0.9..0.99", "--measure", "steps_to"], USAGE, ["steps_to needs a threshold"]),
-    (["a", "--space", "algo.gamma=0.9..0.99", "--config", "nope.toml"], USAGE, ["no such configuration file: nope"]),
-    (["a", "--space", "algo.gamma=0.9..0.99", SET, "algo.gama=1"], USAGE, ["did you mean algo.gamma"]),
 )
 
 EVALUATED = rows(
@@ -60,7 +58,6 @@ OTHERS = [
         f"study {command}",
         ([], USAGE, ["missing argument 'STUDY'"]),
         (["nosuch"], ARTEFACT, ["there is no study nosuch", "hmx study new"]),
-        (["/"], ARTEFACT, ["there is no study /"]),
     )
 ]
 
