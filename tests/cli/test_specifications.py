@@ -19,7 +19,7 @@ from hmx.records.metrics_table import METRICS
 ROOT = Path(__file__).parents[2]
 SMALL = {
     "run.total_steps": 16, "env.num_envs": 2, "env.max_steps": 20, "algo.num_steps": 8, "ppo.num_minibatches": 1,
-    "run.eval_episodes": 0, "run.evaluations": 0, "net.hidden": 8,
+    "run.eval_episodes": 0, "run.evaluations": 0, "net.hidden": 8, "net.kind": "mlp",
 }  # fmt: skip
 
 
