@@ -56,6 +56,18 @@ def test_json_matches_snapshot(hmx):
     assert rounded(json.loads(result.stdout)) == rounded(expected)
 
 
+def test_24_agents_have_the_published_sizes(hmx):
+    found = values(hmx("compute-config", *METTA, "--num-agents", "24", "--csv", "-").stdout)
+    expected = {
+        "target_batch_size_raw": "170", "target_batch_size": "170", "batch_size_envs": "160", "num_envs": "320",
+        "envs_per_worker": "20", "total_agents": "7680", "agents_per_forward": "3840", "segments": "8192",
+        "minibatch_segments": "256", "num_minibatches": "32", "gradient_updates_per_batch": "32",
+        "total_epochs": "19073", "stored_agent_steps": "524288", "env_steps_per_batch_floor": "21845",
+        "samples_per_update": "16384", "obs_bytes_seed": "253755392",
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+
+
 def test_the_report_starts_with_a_headline_and_full_shows_both_counts(hmx, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     short = hmx("compute-config", *METTA, "--num-agents", "24").stdout
