@@ -25,6 +25,7 @@ NEW = rows(
     (["a"], USAGE, ["a study needs something to vary"]),
     (["a b?", "--space", "algo.gamma=0.9|0.99"], USAGE, ["'a b?' cannot be the name of a study", "hmx study new a-b"]),
     (["a", "--space", "algo.gamma=0.9..1.5"], USAGE, ["algo.gamma = 0.9..1.5 (--space)", "from 0 to 1"]),
+    (["a", "--space", "run.seed=1..5"], USAGE, ["run.seed = 1..5 (--space)", "a study cannot vary it"]),
     (["a", "--space", "ppo.num_minibatches=7|8", "--preset", "tiny"], USAGE, ["ppo.num_minibatches"]),
     (["a", "--space", "algo.gamma=0.9|0.99", "--trials", "7"], USAGE, ["the grid has 2 points"]),
     (["a", "--space", "algo.gamma=0.9..0.99", "--sampler", "grid"], USAGE, ["a grid has no ranges"]),

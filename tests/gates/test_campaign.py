@@ -357,7 +357,7 @@ def test_results_that_cannot_be_used(tmp_path: Path, text: str | None, why: str,
     (os.mkfifo, "not a regular file"),
     (lambda path: path.write_bytes(bytes(range(256))), "'utf-8' codec"),
 ])  # fmt: skip
-def test_a_result_that_is_no_file_of_text_is_not_read(tmp_path: Path, make: Callable[[Path], object], why: str) -> None:
+def test_a_result_in_another_kind_of_file_is_not_read(tmp_path: Path, make: Callable[[Path], object], why: str) -> None:
     make(tmp_path / "result")
     with pytest.raises(HmxError, match=f"^it wrote no result that can be read: {why}"):
         read_result(tmp_path / "result", "score")
