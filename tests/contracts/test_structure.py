@@ -1,4 +1,4 @@
-"""Structural rules of the package; each rule is also shown to find a planted violation."""
+"""Structural rules of the package."""
 
 from __future__ import annotations
 
