@@ -17,9 +17,9 @@ from hmx.runs import checkpoint
 from hmx.runs.session import open_session
 
 RND = {
-    **TINY, "env.id": "counting", "env.max_steps": 4, "algo.name": "./rnd.py", "algo.my.width": 16, "algo.learning_rate": 0.01, "net.rnn": "gru",
-    "net.rnn_hidden": 4, "ppo.bptt_horizon": 4, "ppo.num_minibatches": 4, "run.total_steps": 512,
-    "algo.lr_schedule": "constant",  # so that a run may become longer
+    **TINY, "env.id": "counting", "env.max_steps": 4, "algo.name": "./rnd.py", "algo.my.width": 16,
+    "algo.learning_rate": 0.01, "net.rnn": "gru", "net.rnn_hidden": 4, "ppo.bptt_horizon": 4, "ppo.num_minibatches": 4,
+    "run.total_steps": 512, "algo.lr_schedule": "constant",  # so that a run may become longer
 }  # fmt: skip
 
 
