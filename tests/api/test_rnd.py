@@ -57,7 +57,7 @@ def test_rnd_resumes_bit_for_bit(whole: Path, place: Path) -> None:
     assert all(np.array_equal(wanted[name], found[name]) for name in wanted)
     for name in found:
         if name.startswith(("params/rnd/", "learner/own/")):
-            fixed = name.startswith("params/rnd/target/")
+            fixed = name.startswith(("params/rnd/target/", "learner/own/obs/mean"))  # of `counting`, always 2.5
             assert np.array_equal(before[name], found[name]) == fixed, name
 
 
