@@ -218,11 +218,10 @@ def test_networks_and_algorithms_declare_options_like_environments(place: Path) 
 
 
 def test_an_option_reaches_the_algorithm_and_is_shown(place: Path) -> None:
-    losses = {}
-    for coef in (0.0, 2.0):
-        run = hmx.train(own_options(place, **{"algo.my.vf_coef": coef, "run.name": f"coef-{coef}"}), progress=False).run
-        losses[coef] = hmx.load_metrics(run)["train/value_loss"][-1]
-    assert losses[2.0] < losses[0.0]
+    run = hmx.train(own_options(place, **{"algo.my.vf_coef": 0.0, "run.name": "no-values"}), progress=False).run
+    moments = leaves(place / run)
+    assert not moments["opt_state/1/nu/Dense_2/kernel"].any()  # values have no gradient
+    assert moments["opt_state/1/nu/Dense_1/kernel"].any()
     words = ["train", "--dry-run", "--algo", "./a2c.py", "--env", "corridor", "--set", "algo.my.ent_coef=0.5"]
     shown = CliRunner().invoke(app, words)
     rows = [line.split() for line in shown.stdout.splitlines()]

@@ -11,14 +11,15 @@ from api_runs import TINY
 
 import hmx
 from hmx.records.paths import RunPaths
+from hmx.registry import trust
 from hmx.registry.load import load
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
 
 RND = {
-    **TINY, "algo.name": "./rnd.py", "algo.my.width": 16, "algo.learning_rate": 0.01, "net.rnn": "gru",
-    "net.rnn_hidden": 4, "ppo.bptt_horizon": 4, "ppo.num_minibatches": 4, "run.total_steps": 512,
-    "algo.lr_schedule": "constant",  # so that a run may become longer
+    **TINY, "env.id": "counting", "env.max_steps": 4, "algo.name": "./rnd.py", "algo.my.width": 16,
+    "algo.learning_rate": 0.01, "net.rnn": "gru", "net.rnn_hidden": 4, "ppo.bptt_horizon": 4, "ppo.num_minibatches": 4,
+    "run.total_steps": 512, "algo.lr_schedule": "constant",  # so that a run may become longer
 }  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def test_rnd_resumes_bit_for_bit(whole: Path, place: Path) -> None:
     assert all(np.array_equal(wanted[name], found[name]) for name in wanted)
     for name in found:
         if name.startswith(("params/rnd/", "learner/own/")):
-            fixed = name.startswith("params/rnd/target/")
+            fixed = name.startswith(("params/rnd/target/", "learner/own/obs/mean"))  # of `counting`, always 2.5
             assert np.array_equal(before[name], found[name]) == fixed, name
 
 
@@ -71,9 +72,9 @@ def test_rnd_refuses_advantages_that_a_minibatch_recomputes(
         hmx.train({**RND, **values, "run.name": "refused"}, progress=False)
 
 
-def test_the_last_observation_of_an_episode_is_rewarded(whole: Path, place: Path) -> None:
+def test_the_last_observation_of_an_episode_is_rewarded(
+    whole: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Steps of `counting` reach 1, 2, 3 and 4 in turn; the next episode begins with 0, which no step reaches."""
-    values = {"env.id": "counting", "env.max_steps": 4, "algo.num_steps": 16, "run.total_steps": 256}
-    run = Path(hmx.train({**RND, **values, "run.name": "counting"}, progress=False).run)
-    state = state_at(run, hmx.load_metrics(run)["update"][-1])
-    assert state["learner/own/obs/mean"].tolist() == pytest.approx([2.5])
+    monkeypatch.setattr(trust.Permissions, "trust", True)
+    assert state_at(whole, 8)["learner/own/obs/mean"].tolist() == pytest.approx([2.5])

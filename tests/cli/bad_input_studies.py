@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from bad_input_parts import ARTEFACT, SET, USAGE, Row, rows
+from bad_input_parts import ARTEFACT, USAGE, Row, rows
 
 NO_OPTUNA: list[Row] = (
     []
@@ -24,12 +24,7 @@ NEW = rows(
     ([], USAGE, ["missing argument 'STUDY'"]),
     (["a"], USAGE, ["a study needs something to vary"]),
     (["a b?", "--space", "algo.gamma=0.9|0.99"], USAGE, ["'a b?' cannot be the name of a study", "hmx study new a-b"]),
-    (["a", "--space", "algo.gamma"], USAGE, ["--space algo.gamma: expected KEY=LOW..HIGH or KEY=A|B|C"]),
-    (["a", "--space", "algo.gama=0.9..0.99"], USAGE, ["unknown key; did you mean algo.gamma?"]),
     (["a", "--space", "algo.gamma=0.9..1.5"], USAGE, ["algo.gamma = 0.9..1.5 (--space)", "from 0 to 1"]),
-    (["a", "--space", "algo.gamma=0.99..0.9"], USAGE, ["the low end must come first"]),
-    (["a", "--space", "algo.gamma=0..0.9:log"], USAGE, ["a logarithmic range must begin above 0"]),
-    (["a", "--space", "algo.gamma=0.9"], USAGE, ["a choice needs two values", "--set algo.gamma=0.9"]),
     (["a", "--space", "run.seed=1..5"], USAGE, ["run.seed = 1..5 (--space)", "a study cannot vary it"]),
     (["a", "--space", "ppo.num_minibatches=7|8", "--preset", "tiny"], USAGE, ["ppo.num_minibatches"]),
     (["a", "--space", "algo.gamma=0.9|0.99", "--trials", "7"], USAGE, ["the grid has 2 points"]),
@@ -42,8 +37,6 @@ NEW = rows(
         ["a threshold needs a measure of time"],
     ),
     (["a", "--space", "algo.gamma=0.9..0.99", "--measure", "steps_to"], USAGE, ["steps_to needs a threshold"]),
-    (["a", "--space", "algo.gamma=0.9..0.99", "--config", "nope.toml"], USAGE, ["no such configuration file: nope"]),
-    (["a", "--space", "algo.gamma=0.9..0.99", SET, "algo.gama=1"], USAGE, ["did you mean algo.gamma"]),
 )
 
 EVALUATED = rows(
@@ -60,7 +53,6 @@ OTHERS = [
         f"study {command}",
         ([], USAGE, ["missing argument 'STUDY'"]),
         (["nosuch"], ARTEFACT, ["there is no study nosuch", "hmx study new"]),
-        (["/"], ARTEFACT, ["there is no study /"]),
     )
 ]
 
@@ -78,8 +70,6 @@ GATE = [
         (["a", "--preset", "control", "--env", "pendulum", "--at", "500"], USAGE, ["run.total_steps = 500 (--at)",
          "try --at 1024", "hint: --at 1024"]),
         (["a", "--lr", "1e-3", "--", "python", "{seed}", "{file}"], USAGE, ["a command has no options of hmx"]),
-        (["a", "--preset", "tiny", "--", "python", "{seed}", "{file}"], USAGE, ["a command has no options of hmx"]),
-        (["a", "--at", "2k", "--", "python", "{seed}", "{file}"], USAGE, ["a command has no options of hmx"]),
         (["a", "--", "no-such-program", "{seed}", "{file}"], USAGE, ["there is no command no-such-program"]),
     ),
     *[row for name in ("try", "status", "report", "verify", "adopt") for row in rows(

@@ -66,7 +66,8 @@ def started(folder: Path, count: int, *words: str) -> Iterator[Processes]:
 
 def records(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if key not in CLOCK} for line in lines]
+    found = [json.loads(line) for line in lines]
+    return [{k: v for k, v in one.items() if k not in CLOCK and not k.startswith("eval/")} for one in found]
 
 
 def assert_same(run: Path, reference: Path) -> None:
@@ -75,22 +76,6 @@ def assert_same(run: Path, reference: Path) -> None:
     for one, other in zip(ours, theirs, strict=True):
         assert one.keys() == other.keys()
         assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
-
-
-def test_two_processes_train_as_one(hmx, tmp_path):
-    evaluating = [*SMALL, "--eval-episodes", "8"]
-    words = [*evaluating, "--steps", str(4 * STEPS), "--json"]
-    with started(tmp_path, 2, "train", "--name", "both", *words) as processes:
-        assert processes.wait() == [0, 0], processes.err(0) + processes.err(1)
-    lines = [json.loads(line) for line in processes.out(0).splitlines()]  # nothing else on stdout
-    assert [line["event"] for line in lines] == ["start", *["update"] * 4, "result"]
-    assert all("eval/return" in line for line in lines[1:-1])
-    assert lines[-1]["state"] == "finished" and lines[-1]["device"] == "cpu (2 of 2, 2 processes)"
-    assert processes.out(1) == processes.err(1) == "", "one process writes"
-    # the folder is one that a single process goes on with
-    assert hmx("resume", "both", "--steps", str(6 * STEPS)).exit_code == 0
-    assert hmx("train", "--name", "alone", *evaluating, "--steps", str(6 * STEPS)).exit_code == 0
-    assert_same(tmp_path / "runs" / "both", tmp_path / "runs" / "alone")
 
 
 def newest(run: Path) -> int:
@@ -104,25 +89,33 @@ def until_saved(run: Path, after: int = 0) -> None:
 
 
 @pytest.mark.slow
-def test_run_that_lost_a_process_resumes_with_three_until_a_signal_and_then_with_one(hmx, tmp_path):
+def test_processes_train_as_one_until_a_signal_then_three_until_one_is_lost_and_then_one_alone(hmx, tmp_path):
     run = tmp_path / "runs" / "hurt"
-    with started(tmp_path, 2, "train", "--name", "hurt", *SMALL, "--steps", str(1000 * STEPS)) as processes:
-        until_saved(run)
+    evaluating = ["--eval-episodes", "8", "--set", "run.evaluations=1000", "--json"]
+    endless = [*SMALL, *evaluating, "--steps", str(1000 * STEPS)]
+    with started(tmp_path, 2, "train", "--name", "hurt", *endless) as processes:
+        until_saved(run, after=1)
+        processes.all[1].send_signal(signal.SIGTERM)  # to one of them
+        assert processes.wait() == [ExitCode.SIGTERM] * 2, processes.err(0) + processes.err(1)
+    assert "stopped: after update" in processes.err(0)
+    lines = [json.loads(line) for line in processes.out(0).splitlines()]  # nothing else on stdout
+    meta = json.loads((run / "meta.json").read_text())
+    assert [line["event"] for line in lines] == ["start", *["update"] * meta["update"], "result"]
+    assert all("eval/return" in line for line in lines[1:-1])
+    assert lines[-1]["state"] == meta["state"] == "interrupted"
+    assert lines[-1]["device"] == "cpu (2 of 2, 2 processes)"
+    assert len(records(run)) == meta["update"] == newest(run)
+    assert processes.out(1) == processes.err(1) == "", "one process writes"
+    with started(tmp_path, 3, "resume", "hurt", "--set", "run.eval_episodes=0") as processes:
+        until_saved(run, after=newest(run))
         processes.all[1].kill()
-        assert processes.wait() == [ExitCode.UNEXPECTED, -signal.SIGKILL]
+        assert processes.wait() == [ExitCode.UNEXPECTED, -signal.SIGKILL, ExitCode.UNEXPECTED]
     said = processes.err(0)
     assert "error: lost process 1 on " in said and "Traceback" not in said
     assert "hmx resume hurt --distributed" in said
     assert json.loads((run / "meta.json").read_text())["state"] == "failed"
-    with started(tmp_path, 3, "resume", "hurt") as processes:
-        until_saved(run, after=newest(run))
-        processes.all[1].send_signal(signal.SIGTERM)  # to one of them
-        assert processes.wait() == [ExitCode.SIGTERM] * 3, processes.err(0)
-    assert "stopped: after update" in processes.err(0) + processes.out(0)
-    meta = json.loads((run / "meta.json").read_text())
-    assert meta["state"] == "interrupted"
-    assert len(records(run)) == meta["update"] == newest(run)
-    steps = str((meta["update"] + 2) * STEPS)
+    # the folder is one that a single process goes on with
+    steps = str((newest(run) + 2) * STEPS)
     assert hmx("resume", "hurt", "--steps", steps).exit_code == 0
     assert hmx("train", "--name", "whole", *SMALL, "--steps", steps).exit_code == 0
     assert_same(run, tmp_path / "runs" / "whole")

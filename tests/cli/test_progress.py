@@ -39,7 +39,7 @@ def test_progress_lines_appear_every_10_s_then_every_30_s(now):
         "watch x",
     ],
 )
-def test_first_line_is_written_before_jax_is_imported(shell, words):
+def test_first_line_is_written_before_jax_is_imported(shell, tmp_path, words):
     """The import takes more than a second."""
     script = """
         import sys
@@ -51,7 +51,7 @@ def test_first_line_is_written_before_jax_is_imported(shell, words):
         from hmx.__main__ import main
         main()
     """
-    (Path(shell("-c", "import os; print(os.getcwd())").stdout.strip()) / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "x").mkdir(parents=True)
     lines = shell("-c", textwrap.dedent(script), *words.split()).stderr.splitlines()
     assert lines[0].startswith("starting") and lines[-1] == "importing JAX"
 

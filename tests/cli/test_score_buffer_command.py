@@ -6,10 +6,6 @@ import csv
 import io
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -59,21 +55,3 @@ def test_dry_run_plays_and_writes_nothing(hmx, tmp_path, trained):
     assert "12 of 32" in result.stdout and "steps at most" in result.stdout
     reports = sorted(path.name for path in (tmp_path / "runs" / "corridor" / "reports").iterdir())
     assert reports == ["evaluation.json", "report.html"]
-
-
-def test_ctrl_c_keeps_the_scores_so_far(trained, tmp_path, environ):
-    shutil.copytree(trained, tmp_path / "runs")
-    words = ["score-buffer", "corridor", "--collect", "2000", "--select", "all", "--rollouts", "256"]
-    command = [sys.executable, "-m", "hmx", *words]
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=environ(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    kept = tmp_path / "runs" / "corridor" / "reports" / "scores" / "unfinished.npz"
-    while process.poll() is None and not kept.exists():
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
-    if process.returncode == 0:
-        pytest.skip("it was done before it could be interrupted")
-    assert process.returncode == 130 and out == "", err
-    assert "positions are saved; run the same command again to continue" in err and "Traceback" not in err

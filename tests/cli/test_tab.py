@@ -14,18 +14,22 @@ from pathlib import Path
 
 import pytest
 from command_tree import leaves
+from typer.completion import completion_init
+from typer.testing import CliRunner
 
+from hmx.cli.app import app
 from hmx.config import presets
 from hmx.config.fields import FIELDS
 
 COMPLETIONS = Path(__file__).parents[2] / "completions"
 
 
-def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
+def offered(line: str) -> list[str]:
     """Return the completions of a line in bash, with the cursor at its end."""
     words = line.split(" ")
     asked = {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
-    done = shell("-m", "hmx", _HMX_COMPLETE="complete_bash", **asked)
+    completion_init()
+    done = CliRunner().invoke(app, prog_name="hmx", env={"_HMX_COMPLETE": "complete_bash", **asked})
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -54,12 +58,12 @@ def offered(shell, line: str, cwd: Path | None = None) -> list[str]:
         ("hmx score-buffer x --actions s", ["single", "sampled"]),
     ],
 )
-def test_tab_completes_commands_and_options(shell, line, answer):
-    assert offered(shell, line) == answer
+def test_tab_completes_commands_and_options(line, answer):
+    assert offered(line) == answer
 
 
-def test_every_key_of_the_configuration_is_offered(shell):
-    assert offered(shell, "hmx train --set ") == [f"{key}=" for key in FIELDS]
+def test_every_key_of_the_configuration_is_offered():
+    assert offered("hmx train --set ") == [f"{key}=" for key in FIELDS]
 
 
 @pytest.fixture
@@ -89,8 +93,9 @@ def runs(tmp_path: Path) -> Path:
         ("hmx score-buffer lake --checkpoint ", ["corridor", "lake"]),
     ],
 )
-def test_runs_and_their_checkpoints_are_offered(shell, runs, line, answer):
-    assert offered(shell, line) == answer
+def test_runs_and_their_checkpoints_are_offered(runs, monkeypatch, line, answer):
+    monkeypatch.chdir(runs)
+    assert offered(line) == answer
 
 
 FREE = {

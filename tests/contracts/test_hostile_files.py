@@ -12,7 +12,7 @@ from typing import Any
 import fuzz_inputs
 import fuzz_readers
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmx.errors import ExitCode, HmxError
@@ -27,6 +27,7 @@ NAMES = (
 LENIENT = ("metrics", "lock", "score", "program")
 """A torn line, a lock that names no process and a broken cache are left out; a damaged score is a difference."""
 DIGITS = "9" * 5000
+EXAMPLES = 30  # benchmarks/fuzz_readers.py makes 40,000
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +206,7 @@ def test_checkpoint_file_that_links_outside_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**48))
 def test_any_file_is_read_or_refused(readers, place, name, seed):
     reader = readers[name]
@@ -213,6 +215,7 @@ def test_any_file_is_read_or_refused(readers, place, name, seed):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=EXAMPLES)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(readers, place, name, data):
     assert not answer(readers, place, name, data)

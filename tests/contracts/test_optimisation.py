@@ -50,8 +50,6 @@ def test_thorough_test_runs_where_all_tests_compile_as_users_do() -> None:
         ({}, [], "1 passed, 3 skipped" if _VERSION.startswith("0.10.") else "4 passed"),  # see tests/conftest.py
         ({}, ["--only-long-runs"], "1 passed, 3 deselected"),
         ({"XLA_FLAGS": ""}, ["--only-optimised"], "1 passed, 3 deselected"),
-        ({"XLA_FLAGS": ""}, ["--only-thorough"], "1 passed, 3 deselected"),
-        ({"XLA_FLAGS": ""}, [], "4 passed"),
     ],
 )
 def test_marked_tests_run_only_where_code_is_compiled_as_they_need(

@@ -27,12 +27,11 @@ from hmx.gates.records import (
 from hmx.gates.report import gate_status, status
 from hmx.gates.verify import verify_gate
 from hmx.gates.worker import PairTrainer, read_result
-from hmx.records.lock import RunLock
-from hmx.records.paths import RunPaths
 from hmx.render.blocks import Paragraph
 from hmx.stats.evidence import e_value
 from hmx.study.records import Objective, write_once
 
+pytestmark = pytest.mark.usefixtures("quick_trainer")
 Try = Callable[[Ledger, str], tuple[Ledger, Attempt]]
 
 
@@ -233,15 +232,6 @@ def test_a_gate_that_was_not_completed_is_made_again(gate: Ledger, trainer: Call
         new_gate(gate.folder, GateRequest(metric="score"), command=trainer("4"))
 
 
-def test_two_processes_do_not_try_at_once(gate: Ledger, attempt: Try) -> None:
-    with (
-        RunLock(RunPaths(gate.folder.parent, gate.folder.name)),
-        pytest.raises(HmxError, match="another process tries"),
-    ):
-        attempt(gate, "9")
-    assert len(read_gate(gate.folder).attempts) == 1
-
-
 def test_only_a_kept_attempt_against_the_baseline_of_now_is_adopted(gate: Ledger, attempt: Try) -> None:
     gate, _ = attempt(gate, "-9")
     gate, _ = attempt(gate, "9")
@@ -340,7 +330,16 @@ def test_results_of_other_trainers(tmp_path: Path, text: str, value: float) -> N
     ("[1, 2]", "its result has no number score; it has nothing", "--metric NAME of a field that it writes"),
     ("", "its result has no number score; it has nothing", "--metric NAME of a field that it writes"),
     ('{"score": "Infinity"}', "it diverged: score is inf", "see its output"),
+    ('{"score": -Infinity}', "it diverged: score is -inf", "see its output"),
     ('{"score": null}', "its result has no number score; it has score", ""),
+    ('{"score": [1]}', "its result has no number score; it has score", ""),
+    ('{"score": 1' + "0" * 400 + "}", "its result has no number score; it has score", ""),
+    ("[" * 9000, "its result has no number score; it has ", ""),
+    ("score\n" + "x" * 200_000, "its result has no number score; it has score", ""),
+    ('score\n1\n"', "its result has no number score; it has score", ""),
+    ("a,score\n1\n", "its result has no number score; it has a, score", ""),
+    ('{"\\u001b[2J": 1}', r"its result has no number score; it has \x1b[2J", ""),
+    (" " * (9 << 20), "it wrote no result that can be read: 9,437,184 bytes", ""),
 ])  # fmt: skip
 def test_results_that_cannot_be_used(tmp_path: Path, text: str | None, why: str, hint: str) -> None:
     if text is not None:
@@ -350,6 +349,18 @@ def test_results_that_cannot_be_used(tmp_path: Path, text: str | None, why: str,
     assert caught.value.message.startswith(why)
     assert caught.value.hint == hint or not hint
     assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("make, why", [
+    (Path.mkdir, "a folder instead of a file"),
+    (lambda path: path.symlink_to(__file__), "a link instead of a file"),
+    (os.mkfifo, "not a regular file"),
+    (lambda path: path.write_bytes(bytes(range(256))), "'utf-8' codec"),
+])  # fmt: skip
+def test_a_result_in_another_kind_of_file_is_not_read(tmp_path: Path, make: Callable[[Path], object], why: str) -> None:
+    make(tmp_path / "result")
+    with pytest.raises(HmxError, match=f"^it wrote no result that can be read: {why}"):
+        read_result(tmp_path / "result", "score")
 
 
 def test_a_command_of_another_user_is_not_run(gate: Ledger, tmp_path: Path) -> None:

@@ -49,14 +49,9 @@ def edit(*changes: tuple[str, str]) -> None:
     Path("mine.py").write_text(text)
 
 
-@pytest.mark.parametrize("changes", [
-    [("    def init(key):", "    # a comment\n    def init(key):")], [("k_run", "key_of_the_run")],
-])  # fmt: skip
-def test_code_without_an_effect_is_answered_without_training(
-    own: Ledger, changes: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_without_an_effect_is_answered_without_training(own: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PairTrainer, "_values", None)  # nothing may be trained
-    edit(*changes)
+    edit(("    def init(key):", "    # a comment\n    def init(key):"), ("k_run", "key_of_the_run"))
     attempt = tried(own, algo="./mine.py")
     assert attempt.verdict is not None
     assert (attempt.verdict.outcome, attempt.verdict.pairs) == ("same", ())
@@ -149,11 +144,9 @@ def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypat
         try_change(gate, Change(source=tmp_path))
 
 
-def test_a_metric_that_no_run_reports_is_an_error_of_the_baseline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    loaded = load(flags=SIZES, environ={}, new_run=True)
+def test_a_metric_that_no_run_reports_is_an_error_of_the_baseline(own: Ledger, tmp_path: Path) -> None:
+    edit()
+    loaded = load(flags={**SIZES, "algo.name": "./mine.py"}, environ={}, new_run=True)
     gate = new_gate(tmp_path / "gates" / "g", GateRequest(metric="nope", maximize=True, at=320), loaded)
     with pytest.raises(HmxError, match="the baseline fails: nope has no value in the last tenth of") as caught:
         try_change(gate, Change(sets=("algo.gamma=0.9",)))

@@ -9,21 +9,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from hmx.gates.records import Ledger
+import pytest
+from typer.testing import CliRunner
+
+from hmx.cli.app import app
 
 LINE = r"pair: {} of 10, seed {}: baseline \S+, candidate \S+; e-value \S+ of 5"
 
 
-def command(trainer: Callable[[str], tuple[str, ...]]) -> list[str]:
-    """Return the command line that tries a clear gain."""
-    return [sys.executable, "-m", "hmx", "gate", "try", "g", "--", *trainer("9")]
-
-
-def test_a_pipe_gets_one_line_for_each_pair_and_the_verdict(
-    gate: Ledger, trainer: Callable[[str], tuple[str, ...]]
-) -> None:
-    done = subprocess.run(command(trainer), capture_output=True, text=True)
-    assert done.returncode == 0
+@pytest.mark.usefixtures("gate")
+def test_a_pipe_gets_one_line_for_each_pair_and_the_verdict(trainer: Callable[[str], tuple[str, ...]]) -> None:
+    done = CliRunner().invoke(app, ["gate", "try", "g", "--", *trainer("9")], prog_name="hmx")
+    assert done.exit_code == 0
     lines = done.stderr.splitlines()
     assert len(lines) == 3
     assert all(re.fullmatch(LINE.format(count + 1, count), line) for count, line in enumerate(lines)), lines
@@ -32,12 +29,14 @@ def test_a_pipe_gets_one_line_for_each_pair_and_the_verdict(
     assert done.stdout.endswith("Next\nMake attempt 1 the baseline.\n    hmx gate adopt g 1\n")
 
 
+@pytest.mark.usefixtures("gate")
 def test_a_terminal_shows_which_side_trains_and_keeps_the_lines_of_the_pairs(
-    gate: Ledger, trainer: Callable[[str], tuple[str, ...]]
+    trainer: Callable[[str], tuple[str, ...]],
 ) -> None:
     ours, theirs = pty.openpty()
     environ = {**os.environ, "COLUMNS": "80", "TERM": "xterm"}
-    process = subprocess.Popen(command(trainer), stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
+    command = [sys.executable, "-m", "hmx", "gate", "try", "g", "--", *trainer("9")]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
     os.close(theirs)
     shown = b""
     try:

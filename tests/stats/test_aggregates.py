@@ -131,9 +131,8 @@ def test_p_value_of_equal_sides_is_1():
 # With 1,000 samples the standard error of a coverage is 0.007 at 95 % and 0.012 at 83 %.
 _COVERAGE = [
     ("normal", 2, 0.95, 0.95), ("normal", 3, 0.95, 0.95), ("normal", 4, 0.95, 0.875), ("normal", 5, 0.95, 0.945),
-    ("normal", 8, 0.95, 0.97), ("normal", 10, 0.95, 0.97), ("normal", 20, 0.95, 0.96),
-    ("lognormal", 4, 0.83, 0.875), ("lognormal", 5, 0.83, 0.945), ("lognormal", 8, 0.83, 0.97),
-    ("lognormal", 10, 0.84, 0.97), ("lognormal", 20, 0.86, 0.96),
+    ("normal", 10, 0.95, 0.97), ("normal", 20, 0.95, 0.96),
+    ("lognormal", 4, 0.83, 0.875), ("lognormal", 10, 0.84, 0.97),
 ]  # fmt: skip
 
 
@@ -149,7 +148,7 @@ def test_intervals_cover_as_often_as_the_docs_state(returns, seeds, of_mean, of_
     assert np.mean([b.low <= center <= b.high for _, b in found]) == pytest.approx(of_iqm, abs=0.03)
 
 
-@pytest.mark.parametrize(("seeds", "covers"), [(2, 0.975), (3, 0.965), (4, 0.93), (5, 0.93), (10, 0.95), (20, 0.95)])
+@pytest.mark.parametrize(("seeds", "covers"), [(2, 0.975), (4, 0.93), (10, 0.95)])
 def test_differences_cover_as_often_as_the_docs_state(seeds, covers):
     one, other = np.random.default_rng(seeds).normal(size=(2, 1000, seeds))
     found = [agg.iqm_difference([x], [y], 500) for x, y in zip(one, other, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,14 @@ from hmx.study.space import parse_space
 
 
 @pytest.fixture(scope="module")
-def one_process() -> Iterator[None]:
-    """Share compiled programs between the workers of a module."""
-    from hmx.runs.programs import Programs
+def one_process(shared_programs: Any) -> Iterator[None]:
+    """Share compiled programs between the workers of a module, and with runs of other modules."""
+    from hmx.runs import programs
     from hmx.study import worker
 
-    programs = Programs()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker, "Programs", lambda: programs)
+        patch.setattr(programs, "MOST", 50)
+        patch.setattr(worker, "Programs", lambda: shared_programs)
         yield
 
 

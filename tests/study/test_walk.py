@@ -102,8 +102,7 @@ def interrupt(step: WorkStep) -> None:
 
 def test_a_walk_through_a_study_whose_worker_is_killed_after_every_decision(tmp_path: Path) -> None:
     request = SearchRequest(trials=3, rungs=2, synchronous=True, sampler="random", confirm=2, confirm_top=1)
-    base = replace(TINY, {"env.max_steps": 10, "run.total_steps": 9 * 32})
-    folder = new_study(tmp_path / "lr", {"base": Loaded(base)}, SPACE, request).folder
+    folder = new_study(tmp_path / "lr", {"base": Loaded(TINY)}, SPACE, request).folder
     bill, states = plan_of(read_study(folder)), [agree(folder)]
     with pytest.raises(KeyboardInterrupt):  # within the first trial
         work(folder, sinks=lambda: [StopAt(1, KeyboardInterrupt())])
