@@ -68,13 +68,9 @@ CONTINUOUS = {
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "feed-forward": (1, {}),
-    "feed-forward, one update a chunk": (1, {"run__updates_per_chunk": 1}),
-    "feed-forward, two seeds": (2, {}),
-    "gru": (1, {**MEMORY, "net__rnn": "gru"}),
     "lstm, two seeds, three updates a chunk": (2, {**MEMORY, "net__rnn": "lstm", "run__updates_per_chunk": 3}),
-    "schedules, priorities, statistics of the value": (1, EVERYTHING),
     "continuous actions, statistics of observations, resets": (1, CONTINUOUS),
-    "lstm with all of that and two agents": (
+    "lstm, schedules, priorities, statistics of the value, two agents": (
         1,
         {**MEMORY, **EVERYTHING, "net__rnn": "lstm", "env__id": "rendezvous", "env__num_agents": 2},
     ),
@@ -82,7 +78,6 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
         2,
         {**MEMORY, "algo__name": "gumbel", "gumbel__num_simulations": 3, "net__rnn": "gru"},
     ),
-    "replay by TD error and consequence": (1, REPLAY),
     "replay, two seeds, three updates a chunk": (2, {**REPLAY, "run__updates_per_chunk": 3}),
     "replay and scores of the preset consequence": (1, {**REPLAY, **CONSEQUENCE}),
 }
@@ -123,8 +118,7 @@ def differences(a: Any, b: Any) -> list[str]:
 
 SLOW = {
     "replay, two seeds, three updates a chunk",
-    "lstm with all of that and two agents",
-    "feed-forward, one update a chunk",
+    "lstm, schedules, priorities, statistics of the value, two agents",
 }
 
 

@@ -32,8 +32,8 @@ harness = _harness()
 
 @pytest.mark.slow
 def test_checkpoints_and_metrics_survive_kills(tmp_path: Path) -> None:
-    tally = harness.harness(tmp_path, kills=5, updates=40, seed=3)
-    assert tally.kills == 5
+    tally = harness.harness(tmp_path, kills=3, updates=16, seed=3)
+    assert tally.kills == 3
     assert tally.runs >= 1
     assert tally.while_saving >= 1
 

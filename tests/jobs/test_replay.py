@@ -96,25 +96,24 @@ def test_the_seed_draws_the_stretches(run, monkeypatch):
     assert len({replays.replay(run, VerifyRequest(replay=1)) for _ in range(3)}) == 3  # another draw each time
 
 
-@pytest.mark.parametrize("forge", receipts.FORGERIES, ids=lambda forge: forge.__name__)
+FORGED = {
+    receipts.edit_last_digit: "",
+    receipts.flip_bit: "",
+    receipts.better_network: "params/policy_head/bias of update 8",
+    receipts.cut_short: "record of update 7",
+    receipts.learning_rate: "train/approx_kl of update 1",
+}
+"""Forgery -> the first difference, "" for what the forgery says; `benchmarks/receipts.py` has more."""
+
+
+@pytest.mark.parametrize("forge", FORGED, ids=lambda forge: forge.__name__)
 def test_a_forged_run_is_found_where_it_was_changed(run, forge):
-    said = forge(run, random.Random(1))
+    said = forge(run, random.Random(1)).replace("checkpoint", "update")
     receipts.reseal(run)
     found = verify(run.folder, VerifyRequest(replay=99, seed=0))
     assert found.damage == ()  # no digest shows it
     first, *_ = found.replay.with_outcome("different")
-    where = f"{first.quantity} of update {first.update}"
-    expected = {
-        "edit_last_digit": said,
-        "flip_bit": said.replace("checkpoint", "update"),
-        "better_network": "params/policy_head/bias of update 8",
-        "raise_returns": "train/mean_episode_return of update 5",
-        "cut_short": "record of update 7",
-        "learning_rate": "train/approx_kl of update 1",
-        "seed": "actions/left_frac of update 1",
-        "shorter": "train/approx_kl of update 2",
-    }
-    assert where == expected[forge.__name__]
+    assert f"{first.quantity} of update {first.update}" == (FORGED[forge] or said)
     if forge.__name__ in ("edit_last_digit", "better_network", "cut_short"):  # in one stretch only
         assert [row.outcome for row in found.replay.stretches].count("different") == 1
 
