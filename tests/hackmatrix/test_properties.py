@@ -20,8 +20,8 @@ from random_play import CHUNK, ENVS, Step, play
 from hmx.envs.hackmatrix.rules.state import C, E, T
 
 pytestmark = pytest.mark.slow
-CHUNKS, DEEP = 20, 10  # 204,800 steps, of which 102,400 are looked at cell by cell
-EPISODES = 3  # of each game, so that long episodes are not cut off
+CHUNKS, DEEP = 14, 7  # 143,360 steps; half of them are looked at cell by cell
+EPISODES = 2  # of each game, so that long episodes are not cut off
 PUSH, PULL, POLY, WAIT, UNDO = 5, 6, 9, 10, 14
 
 
@@ -150,7 +150,7 @@ def test_only_glitches_enter_blocks_on_their_own(boards: list[Board]) -> None:
             entered = (now > was) & b.block.T
             assert not entered[calm].any()
             checked += int(now[calm].sum())
-    assert checked > 10_000
+    assert checked > 6_000
 
 
 def test_entities_change_only_by_the_rules(boards: list[Board]) -> None:
@@ -171,7 +171,7 @@ def test_entities_change_only_by_the_rules(boards: list[Board]) -> None:
         np.testing.assert_array_equal(b.enemy.sum(0)[quiet], (a.enemy.sum(0) + due)[quiet])
         np.testing.assert_array_equal(b.sent.sum(0)[enough], (a.sent.sum(0) - due + born)[enough])
         checked += int(enough.sum())
-    assert checked > 50_000
+    assert checked > 30_000
 
 
 def test_the_same_keys_give_the_same_bits(walk: list[Step]) -> None:
