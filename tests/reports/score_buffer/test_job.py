@@ -66,7 +66,7 @@ def score_noisy(home: Path, out: Path, **changes: Any) -> ScoreFindings:
     return score_buffer(home / "slippery.npz", checkpoint=run, request=request, out=out, progress=told)
 
 
-@pytest.mark.parametrize("horizon", [200, 20, None])
+@pytest.mark.parametrize("horizon", [200, None])
 def test_scores_are_the_gaps_of_the_optimal_values(home: Path, tmp_path: Path, horizon: int | None) -> None:
     """V*(start) = .99^13, and so on for all 53 states and 4 actions, to the last bit."""
     request = dataclasses.replace(EXACT, horizon=horizon)
@@ -103,8 +103,6 @@ def test_scores_do_not_depend_on_order_or_on_other_positions(home: Path, noisy: 
     np.testing.assert_array_equal(found["index"], some)
     place = np.argsort(whole["index"])[some]
     np.testing.assert_equal(found, {name: column[place] for name, column in whole.items()})
-    score_noisy(home, tmp_path / "other", seed=5)
-    assert (table(tmp_path / "other")["score"] != whole["score"]).mean() > 0.9
 
 
 def test_interrupted_call_resumes_to_the_same_bits(home: Path, noisy: Path, tmp_path: Path) -> None:
@@ -112,14 +110,13 @@ def test_interrupted_call_resumes_to_the_same_bits(home: Path, noisy: Path, tmp_
 
     def stop(phase: str, done: int, total: int) -> None:
         heard.append((phase, done))
-        if phase == "scoring" and len([x for x in heard if x[0] == "scoring"]) in (3, 5):
-            signal.raise_signal(signal.SIGINT if len(heard) < 7 else signal.SIGTERM)
+        if phase == "scoring" and len([x for x in heard if x[0] == "scoring"]) == 3:
+            signal.raise_signal(signal.SIGTERM)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with pytest.raises(StopNow) as caught:
-            score_noisy(home, out, progress=stop)
-        assert caught.value.signum == number and "53 positions are saved" in caught.value.hint
-        assert sorted(p.name for p in out.iterdir()) == ["unfinished.npz"]
+    with pytest.raises(StopNow) as caught:
+        score_noisy(home, out, progress=stop)
+    assert caught.value.signum == signal.SIGTERM and "53 positions are saved" in caught.value.hint
+    assert sorted(p.name for p in out.iterdir()) == ["unfinished.npz"]
     kept = len(table(out, "unfinished.npz")["index"])
     assert 0 < kept < 53
     heard.clear()
@@ -185,8 +182,8 @@ def test_results_of_another_request_are_kept_without_force(home: Path, noisy: Pa
     with pytest.raises(HmxError, match="damaged") as caught:
         score_noisy(home, tmp_path / "o")
     assert caught.value.exit_code == ExitCode.ARTEFACT
-    score_noisy(home, tmp_path / "o", force=True)
-    np.testing.assert_equal(table(tmp_path / "o"), table(noisy))
+    score_noisy(home, tmp_path / "o", force=True, seed=5)
+    assert (table(tmp_path / "o")["score"] != table(noisy)["score"]).mean() > 0.9
 
 
 def test_scores_are_written_back_only_to_existing_transitions(home: Path, tmp_path: Path) -> None:
