@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiled import load
-from probe import BATCH, ENV, env_state
+from probe import BATCH, ENV, env_state, padded
 from random_play import draw
 
 from hmx.envs.belief import Believed, as_seen, imagine
@@ -88,7 +88,7 @@ def test_both_halves_of_a_batch_are_what_they_are_alone() -> None:
 
 def games(scenario: dict[str, Any]) -> HackMatrixState:
     """Return one position in every game."""
-    return env_state(load([scenario] * BATCH, Rules(name="original")))
+    return env_state(padded(load([scenario], Rules(name="original"))))
 
 
 def hiding(places: list[tuple[int, int]], kind: str, points: int) -> HackMatrixState:
