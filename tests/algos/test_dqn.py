@@ -164,17 +164,18 @@ def test_batches_of_an_update_can_be_reproduced(corridor):
 
 def test_policy_is_greedy_or_uses_the_final_epsilon(corridor):
     algorithm, _, state, _ = corridor
+    act = jax.jit(algorithm.act, static_argnums=6)
     obs, legal = jnp.tile(jnp.eye(8)[3], (2000, 1, 1)), jnp.ones((2000, 1, 2), bool)
     begins = jnp.ones(2000, bool)
-    greedy, _ = algorithm.act(state, (), obs, legal, begins, jax.random.key(0), True)
+    greedy, _ = act(state, (), obs, legal, begins, jax.random.key(0), True)
     best = int(greedy.action[0, 0])
     assert (greedy.action == best).all() and (greedy.log_prob == 0.0).all() and (greedy.probs[..., best] == 1.0).all()
-    sampled, _ = algorithm.act(state, (), obs, legal, begins, jax.random.key(0), False)
+    sampled, _ = act(state, (), obs, legal, begins, jax.random.key(0), False)
     np.testing.assert_allclose(sampled.probs[0, 0, best], 0.95 + 0.025, rtol=1e-6)
     others = float((sampled.action != best).mean())
     assert 0.025 - 0.012 < others < 0.025 + 0.012
     np.testing.assert_array_equal(sampled.value, greedy.value)
-    only, _ = algorithm.act(state, (), obs[:1], legal[:1].at[..., best].set(False), begins[:1], jax.random.key(0), True)
+    only, _ = act(state, (), obs[:1], legal[:1].at[..., best].set(False), begins[:1], jax.random.key(0), True)
     assert int(only.action[0, 0]) == 1 - best
 
 
