@@ -169,5 +169,5 @@ def test_a_higher_mean_than_that_of_the_alternative_named_is_explained(up: float
 def test_a_game_with_another_depth_of_undo_is_judged_by_the_agent_in_its_own_environment() -> None:
     judge, run, _ = _open("champion", ReviewRequest(), EnvConfig(rules="designed", undo_depth=9))
     assert run.cfg.env.undo_depth == 9
-    state, _ = judge.env.reset(jax.random.split(jax.random.key(0), 2))
+    state, _ = jax.eval_shape(judge.env.reset, jax.random.split(jax.random.key(0), 2))
     assert any(9 in leaf.shape for leaf in jax.tree.leaves(state))
