@@ -141,6 +141,7 @@ def test_recomputed_probabilities_match_stored_ones():
     assert case.report.consistency.ratio_error < 1e-5
     lengths = case.report.episodes.lengths.sum()
     assert lengths < case.report.whole.steps <= 2 * lengths  # who is done takes no part
+    assert case.again(reference=case.state).whole.components["kl"].raw < 1e-5
 
 
 def test_report_leaves_the_state_unchanged_and_repeats_with_the_same_key(corridor):
