@@ -103,6 +103,8 @@ def test_scores_do_not_depend_on_order_or_on_other_positions(home: Path, noisy: 
     np.testing.assert_array_equal(found["index"], some)
     place = np.argsort(whole["index"])[some]
     np.testing.assert_equal(found, {name: column[place] for name, column in whole.items()})
+    score_noisy(home, tmp_path / "other", seed=5)
+    assert (table(tmp_path / "other")["score"] != whole["score"]).mean() > 0.9
 
 
 def test_interrupted_call_resumes_to_the_same_bits(home: Path, noisy: Path, tmp_path: Path) -> None:
@@ -214,12 +216,11 @@ def test_scores_are_written_back_only_to_existing_transitions(home: Path, tmp_pa
     np.testing.assert_array_equal(new.consequence_scores[rows["index"][there]], rows["score"][there])
     assert set(new.scored_at[10:]) == {2000} and set(new.scored_at[:10]) == {0}
     np.testing.assert_array_equal(new.td_errors, old.td_errors)
-    # the newest births are not scored yet, and stale ones come first; another seed gives other scores
-    request = dataclasses.replace(NOISY, select="stale", positions=12, seed=5)
+    # the newest births are not scored yet, and stale ones come first
+    request = dataclasses.replace(NOISY, select="stale", positions=12)
     score_buffer(found.out / "buffer.npz", checkpoint=run, request=request, out=tmp_path / "stale")
-    stale = table(tmp_path / "stale")
-    assert set(range(10)) <= set(stale["index"]) and len(stale["index"]) == 12
-    assert (stale["score"] != rows["score"][np.argsort(rows["index"])][stale["index"]]).mean() > 0.8
+    picked = table(tmp_path / "stale")["index"]
+    assert set(range(10)) <= set(picked) and len(picked) == 12
 
 
 def test_a_run_without_a_buffer_collects_positions(home: Path, tmp_path: Path) -> None:
