@@ -158,22 +158,6 @@ def test_gradient_of_k3_is_zero_for_equal_policies(x64):
         assert (gradient == 0.0).all()
 
 
-def test_a_gaussian_policy():
-    """Nothing in the gradients is about actions: KL(N(.3, 1/e) || N(0, 1)), and an entropy that no state changes."""
-
-    def sums(params, group):
-        mu, log_sigma = params["mu"], params["log_sigma"]
-        kl = 0.5 * (jnp.square(mu) + jnp.exp(2 * log_sigma) - 1) - log_sigma
-        return jnp.stack([kl.sum() * group.shape[0], -0.01 * log_sigma.sum() * group.shape[0]]), ()
-
-    several = make_group_gradients(sums)
-    one = gather(several, {"log_sigma": jnp.array([-0.5]), "mu": jnp.array([0.3])}, jnp.zeros((1, 5)), chunk=8)
-    assert one.losses[0, 0] / 5 == pytest.approx(0.228940, abs=1e-6)
-    np.testing.assert_allclose(one.grads[0, 0] / 5, (-0.632121, 0.3), rtol=1e-5)
-    four = gather(several, {"log_sigma": jnp.full(4, -1.0), "mu": jnp.zeros(4)}, jnp.zeros((3, 5)), chunk=8)
-    np.testing.assert_allclose(np.linalg.norm(four.grads[:, 1], axis=-1) / 5, 0.02, rtol=1e-5)
-
-
 SPEC = EnvSpec("toy", (3,), jnp.float32, 3, 1, 0, (), (), ())
 COEFS = {"task": 1.0, "entropy": 0.01, "kl": 0.3, "value": 0.5}
 BUCKETS = 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hmx.algos.gradients.buckets import ALL, Bucket, group_advantages, reward_std, split
+from hmx.algos.gradients.buckets import ALL, Bucket, split
 from hmx.algos.gradients.measures import TOTAL, Sums, clip_scale, crossfit, measure, noise_of
 from hmx.algos.gradients.per_group import Layer
 
@@ -246,20 +246,3 @@ def test_ranking_by_own_rewards_makes_a_trend_and_crossfit_does_not():
     flat = [crossed[f"bucket_{i}"]["task"] for i in range(1, 5)]
     np.testing.assert_allclose(flat, 0.265, atol=0.01)
     assert max(flat) - min(flat) < 0.1 * (max(in_sample) - min(in_sample))
-
-
-def test_norm_grows_with_the_square_of_the_standard_deviation():
-    """Four members, n of which succeed: centred advantages give .75 s^2, those divided by s give .75 s, on the dot."""
-    for successes, norm, scaled in (
-        (0, 0, 0),
-        (1, 0.265165, 0.530330),
-        (2, 0.353553, 0.612372),
-        (3, 0.265165, 0.530330),
-    ):
-        returns = np.array([[1.0] * successes + [0.0] * (4 - successes)])
-        score = np.where(returns[..., None] == 1.0, np.array([0.5, -0.5]), np.array([-0.5, 0.5]))
-        std = reward_std(returns)[0]
-        for divided, expected, power in ((False, norm, 2), (True, scaled, 1)):
-            grad = -(group_advantages(returns, divided)[..., None] * score).sum(1)
-            assert whole_of(grad, [4.0]).norm == pytest.approx(expected, abs=1e-6)
-            assert whole_of(grad, [4.0]).norm == pytest.approx(0.75 * std**power * np.sqrt(2.0), abs=1e-9)
