@@ -228,8 +228,8 @@ def test_2_4_evaluation_normalises_like_training():
         begins, obs = jnp.array([first]), jnp.full((1, 1, 3), number)
         return algorithm.act(state, (), obs, none, begins, jax.random.key(0), True)[0].value[0, 0]
 
-    assert value(False, 4.0) == pytest.approx(value(True, 1.5), rel=1e-5)
-    assert value(False, 4.0) != pytest.approx(value(True, 4.0), rel=1e-2)
+    np.testing.assert_allclose(value(False, 4.0), value(True, 1.5), rtol=1e-4)
+    assert abs(value(False, 4.0) - value(True, 4.0)) > 1e-3
 
 
 @pytest.fixture(scope="module")
