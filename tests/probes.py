@@ -94,6 +94,16 @@ def never_ending():
     return Probe(batched(_spec("never_ending", max_steps=3), _game(_zero, move)), ((0.0, 1 / (1 - GAMMA), None),))
 
 
+def matching_for_ever():
+    """1 for each action that matches a coin tossed in every step, cut after 3 steps: all of the above but the delay."""
+
+    def move(obs, action, key):
+        return _coin(key), {"probe": (1.0 + obs * (2.0 * action - 1.0)) / 2.0}, jnp.zeros((), bool)
+
+    worth = 1 / (1 - GAMMA)
+    return Probe(batched(_spec("matching", max_steps=3), _game(_coin, move)), ((1.0, worth, 1), (-1.0, worth, 0)))
+
+
 PROBES = (
     constant_reward,
     reward_follows_observation,
@@ -101,6 +111,7 @@ PROBES = (
     reward_follows_action,
     action_must_match_observation,
     never_ending,
+    matching_for_ever,
 )
 
 

@@ -1,22 +1,19 @@
 """The preset `consequence`: the numbers of its specification, and the priorities and weights that follow from them."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from training import hypers_of
 
-from hmx.algos.build import make_algorithm
 from hmx.algos.dqn.sizes import scored_per_pass
 from hmx.algos.dqn.update import make_dqn_components
 from hmx.config.fields import replace
 from hmx.config.schema import RewardWeights
 from hmx.envs.registry import make_env
 from hmx.registry.load import load
+from hmx.replay import blank
 
-SMALL = {
-    "run.total_steps": 4000, "net.hidden": (8,), "replay.capacity": 400, "dqn.learn_starts": 160, "score.every": 3,
-    "score.transitions": 40, "score.chunk": 20, "score.rollouts": 2, "score.horizon": 4,
-}  # fmt: skip
+CAPACITY = 390
 
 
 def test_numbers_are_those_of_the_specification():
@@ -34,17 +31,19 @@ def test_numbers_are_those_of_the_specification():
 
 
 @pytest.fixture(scope="module")
-def trained():
-    """The preset with a smaller buffer after two scoring passes, and its parts."""
-    cfg = replace(load("consequence", environ={}).config, SMALL)
-    env = make_env(cfg.env, RewardWeights())
-    algorithm = make_algorithm(cfg, env)
-    state, update, passes = jax.jit(algorithm.init)(jax.random.key(0)), jax.jit(algorithm.update), 0
-    for number in range(9):
-        state, metrics = update(state, hypers_of(algorithm, number))
-        passes += float(metrics["score/mean"].count) > 0
-    assert passes == 2
-    return make_dqn_components(cfg, env).replay, state.learner.replay
+def filled():
+    """The replay of the preset with a small buffer, full of transitions, and scores of a third of them."""
+    cfg = replace(load("consequence", environ={}).config, {"replay.capacity": CAPACITY})
+    env, num_envs = make_env(cfg.env, RewardWeights()), cfg.env.num_envs
+    replay, spec, rng = make_dqn_components(cfg, env).replay, env.spec, np.random.default_rng(0)
+    env_states, _ = jax.jit(env.reset)(jax.random.split(jax.random.key(0), num_envs))
+    items = blank(num_envs, 1, spec.obs_shape, spec.obs_dtype, spec.num_actions)
+    state, add, every = jax.jit(replay.init)(items, env_states), jax.jit(replay.add), jnp.arange(CAPACITY)
+    for _ in range(CAPACITY // num_envs):
+        state = add(state, items, env_states)
+    errors, scores = (jnp.asarray(rng.exponential(size=CAPACITY), jnp.float32) for _ in range(2))
+    state = jax.jit(replay.set_priority)(state, every, state.birth, errors)
+    return replay, jax.jit(replay.set_scores)(state, every[::3], state.birth[::3], scores[::3])
 
 
 def formula(state):
@@ -57,18 +56,14 @@ def formula(state):
     return 0.5 * by_score / by_score.sum() + 0.5 * by_error / by_error.sum()
 
 
-def test_priorities_after_updates_follow_the_formula(trained):
-    replay, state = trained
-    scored = np.asarray(state.scored)[: int(state.size)]
-    assert 0 < scored.sum() < len(scored)
-    assert len(np.unique(np.asarray(state.td_errors)[: len(scored)])) > 100
-    assert np.asarray(state.consequence_scores)[: len(scored)][scored].std() > 0
-    expected = formula(state)
-    np.testing.assert_allclose(np.asarray(replay.probs(state))[: len(expected)], expected, rtol=1e-4)
+def test_priorities_follow_the_formula(filled):
+    replay, state = filled
+    assert int(state.scored.sum()) == CAPACITY / 3
+    np.testing.assert_allclose(jax.jit(replay.probs)(state), formula(state), rtol=1e-4)
 
 
-def test_batches_are_distinct_and_fully_corrected(trained):
-    replay, state = trained
+def test_batches_are_distinct_and_fully_corrected(filled):
+    replay, state = filled
     expected, sample = formula(state), jax.jit(lambda key: replay.sample(state, key, 64, 1.0))
     for seed in range(5):
         batch = sample(jax.random.key(seed))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from probes import GAMMA, action_must_match_observation, assert_solved, never_ending
+from probes import GAMMA, assert_solved, matching_for_ever
 from training import assert_same, build, hypers_of, last_mean, leaves, train_seeds
 
 from hmx.algos.build import make_algorithm
@@ -164,17 +164,18 @@ def test_batches_of_an_update_can_be_reproduced(corridor):
 
 def test_policy_is_greedy_or_uses_the_final_epsilon(corridor):
     algorithm, _, state, _ = corridor
+    act = jax.jit(algorithm.act, static_argnums=6)
     obs, legal = jnp.tile(jnp.eye(8)[3], (2000, 1, 1)), jnp.ones((2000, 1, 2), bool)
     begins = jnp.ones(2000, bool)
-    greedy, _ = algorithm.act(state, (), obs, legal, begins, jax.random.key(0), True)
+    greedy, _ = act(state, (), obs, legal, begins, jax.random.key(0), True)
     best = int(greedy.action[0, 0])
     assert (greedy.action == best).all() and (greedy.log_prob == 0.0).all() and (greedy.probs[..., best] == 1.0).all()
-    sampled, _ = algorithm.act(state, (), obs, legal, begins, jax.random.key(0), False)
+    sampled, _ = act(state, (), obs, legal, begins, jax.random.key(0), False)
     np.testing.assert_allclose(sampled.probs[0, 0, best], 0.95 + 0.025, rtol=1e-6)
     others = float((sampled.action != best).mean())
     assert 0.025 - 0.012 < others < 0.025 + 0.012
     np.testing.assert_array_equal(sampled.value, greedy.value)
-    only, _ = algorithm.act(state, (), obs[:1], legal[:1].at[..., best].set(False), begins[:1], jax.random.key(0), True)
+    only, _ = act(state, (), obs[:1], legal[:1].at[..., best].set(False), begins[:1], jax.random.key(0), True)
     assert int(only.action[0, 0]) == 1 - best
 
 
@@ -189,15 +190,9 @@ def test_additive_replay_with_mu_0_equals_prioritised_replay_bit_for_bit(corrido
     np.testing.assert_array_equal(unmixed.learner.replay.td_errors, mixed.learner.replay.td_errors)
 
 
-def test_exponent_0_is_exactly_uniform_replay():
-    cfg = configure(replay__mixing="uniform")
-    _, metrics = run(*compiled(cfg), 4)
-    assert float(metrics[3]["replay/is_weight_min"].total) == 2.0  # a weight of 1 in each of two gradient steps
-    ess = metrics[3]["replay/ess"]
-    assert float(ess.total / ess.count) == 1.0
-
-
-def solver(probe, updates=500):
+def test_q_learning_solves_a_probe():
+    """Actions that must match what is seen, in an episode without an end."""
+    probe, updates = matching_for_ever(), 500
     cfg = configure(
         env__id="corridor",
         env__num_envs=16,
@@ -210,14 +205,7 @@ def solver(probe, updates=500):
         run__total_steps=updates * 64,
         replay__survey_every=10_000,
     )
-    return make_algorithm(cfg, probe.env), updates
-
-
-@pytest.mark.parametrize("make_probe", [action_must_match_observation, never_ending])
-def test_q_learning_solves_the_probes(make_probe):
-    """Actions that must match what is seen, and an episode without an end."""
-    probe = make_probe()
-    assert_solved(probe, *solver(probe))
+    assert_solved(probe, make_algorithm(cfg, probe.env), updates)
 
 
 def test_agents_trained_together_equal_agents_trained_alone(plain):

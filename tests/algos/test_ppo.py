@@ -53,7 +53,7 @@ def run(cfg, updates=UPDATES, seed=0):
 
 @pytest.fixture(scope="module")
 def trained():
-    cfg = configure()
+    cfg = configure(value_target="return_norm")
     return cfg, build(cfg), *run(cfg)
 
 
@@ -67,28 +67,20 @@ def number(metric):
             return float(total)
 
 
-@pytest.mark.parametrize("value_target", ["symlog", "return_norm"])
-def test_ratio_is_exactly_1_at_learning_rate_0(value_target):
-    """At learning rate 0 the policy never changes, so rollout and loss must agree to the last bit on every sample."""
-    cfg = configure("counting", learning_rate=0.0, value_target=value_target, update_epochs=2, num_minibatches=4)
-    state, history = run(cfg)
-    for metrics in history:
+def test_at_learning_rate_0_the_ratio_is_exactly_1_and_the_value_loss_does_not_fall(trained):
+    """The policy never changes, so rollout and loss must agree to the last bit on every sample."""
+    _, algorithm, *_ = trained
+    first = state = jax.jit(algorithm.init)(jax.random.key(0))
+    update = jax.jit(algorithm.update)
+    for number_of_update in range(UPDATES):
+        state, metrics = update(state, hypers_of(algorithm, number_of_update, learning_rate=0.0))
         assert number(metrics["train/approx_kl"]) == 0.0
         assert number(metrics["train/clip_frac"]) == 0.0
-    algorithm = build(cfg)
-    first = jax.jit(algorithm.init)(jax.random.key(0))
+        assert abs(number(metrics["train/value_loss_fall"])) < 1e-6
     np.testing.assert_array_equal(state.params["policy_head"]["kernel"], first.params["policy_head"]["kernel"])
     then, now = (ask(algorithm, first._replace(params=s.params, learner=s.learner)) for s in (first, state))
     np.testing.assert_array_equal(now.probs, then.probs)
     np.testing.assert_allclose(now.value, then.value, rtol=1e-3, atol=1e-4)
-
-
-def test_ratio_is_exactly_1_at_the_first_gradient_step():
-    _, history = run(configure(update_epochs=1, num_minibatches=1), updates=2)
-    for metrics in history:
-        assert number(metrics["train/approx_kl"]) == 0.0
-        assert number(metrics["train/first_ratio_error"]) == 0.0
-        assert number(metrics["train/grad_norm"]) > 0.0
 
 
 def test_metrics_have_their_names_and_are_consistent(trained):
@@ -99,6 +91,8 @@ def test_metrics_have_their_names_and_are_consistent(trained):
     )
     names += " advantage_std clip_frac entropy max_entropy explained_variance grad_norm first_ratio_error"
     names += " truncated_frac dormant_units value_loss_fall"
+    assert [number(one["train/first_ratio_error"]) for one in history] == [0.0] * UPDATES
+    assert 1e-3 < number(history[0]["train/value_loss_fall"]) < 1.0
     actions = {f"actions/{name}_frac" for name in ("left", "down", "right", "up")}
     assert set(metrics) == {f"train/{name}" for name in names.split()} | {"reward/goal"} | actions
     assert sum(number(metrics[name]) for name in actions) == pytest.approx(1.0)
@@ -112,18 +106,9 @@ def test_metrics_have_their_names_and_are_consistent(trained):
     assert number(metrics["train/total_loss"]) == pytest.approx(total, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(("vf_coef", "low", "high"), [(0.0, -1e-6, 1e-6), (0.5, 1e-3, 1.0)])
-def test_the_value_loss_falls_between_epochs_only_if_the_value_learns(vf_coef, low, high):
-    cfg = configure(learning_rate=0.001, update_epochs=3, vf_coef=vf_coef)
-    cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, shared_torso=False))
-    _, history = run(cfg, updates=1)
-    assert low <= number(history[0]["train/value_loss_fall"]) <= high
-
-
-@pytest.mark.parametrize("rnn", ["none", "gru"])
-def test_units_killed_during_a_run_are_reported_as_dormant(rnn):
+def test_units_killed_during_a_run_are_reported_as_dormant():
     cfg = configure(hidden=(16, 8), learning_rate=0.0)
-    cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, rnn=rnn, rnn_hidden=8))
+    cfg = dataclasses.replace(cfg, net=dataclasses.replace(cfg.net, rnn="gru", rnn_hidden=8))
     algorithm = build(cfg)
     state = jax.jit(algorithm.init)(jax.random.key(0))
     torso = state.params["torso"]
@@ -131,9 +116,8 @@ def test_units_killed_during_a_run_are_reported_as_dormant(rnn):
     killed = {**state.params, "torso": {**torso, "dense_0": {**torso["dense_0"], "bias": bias}}}
     update = update_with(algorithm)
     before, after = (update(state._replace(params=params))[1] for params in (state.params, killed))
-    units = 24 + 8 * (rnn == "gru")
-    assert float(after["train/dormant_units"].count) == units
-    assert 12 <= float(after["train/dormant_units"].total) < units
+    assert float(after["train/dormant_units"].count) == 32
+    assert 12 <= float(after["train/dormant_units"].total) < 32
     assert float(before["train/dormant_units"].total) < 12
 
 
@@ -146,21 +130,13 @@ def test_dormant_units_match_the_definition():
     assert dormant_units([]) == {}
 
 
-def test_update_is_traced_once(trained):
-    _, algorithm, state, _ = trained
-    traces = 0
-
-    def counted(state, hypers):
-        nonlocal traces
-        traces += 1
-        return algorithm.update(state, hypers)
-
-    update = jax.jit(counted, donate_argnums=0)
-    fresh = jax.jit(algorithm.init)(jax.random.key(5))
-    for i in range(3):
-        fresh, _ = update(fresh, hypers_of(algorithm, i))
-    assert traces == 1
-    assert jax.tree.map(lambda x: (x.shape, x.dtype), fresh) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+def test_an_update_returns_what_the_next_one_takes(trained):
+    """So all of them are one program."""
+    _, algorithm, *_ = trained
+    first = jax.eval_shape(algorithm.init, jax.random.key(0))
+    after, _ = jax.eval_shape(algorithm.update, first, hypers_of(algorithm))
+    described = [jax.tree.map(lambda x: (x.shape, x.dtype, x.weak_type), state) for state in (first, after)]
+    assert described[0] == described[1]
 
 
 def test_results_depend_only_on_the_key(trained):
@@ -203,14 +179,6 @@ def test_act(trained):
     assert len({str(action) for action in sampled}) > 1
     only_up = jnp.zeros_like(state.actors.legal).at[..., 3].set(True)
     assert ask(algorithm, state, greedy=False, legal=only_up).action.tolist() == [[3]] * 8
-
-
-def test_corridor_is_solved():
-    cfg = configure("corridor", num_envs=32, max_steps=100, updates=30, hidden=(32,))
-    trained = train_seeds(build(cfg), 30)
-    returns = [last_mean(metrics, "train/mean_episode_return") for _, metrics in trained]
-    assert np.median(returns) > 0.88  # 7 steps at best, 0.94; one step in ten slips
-    assert np.median([last_mean(metrics, "actions/right_frac") for _, metrics in trained]) > 0.97
 
 
 @pytest.mark.thorough

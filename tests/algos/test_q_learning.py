@@ -1,5 +1,7 @@
 """Targets, losses and target networks of Q-learning, worked by hand on a network that is a table."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,12 +126,17 @@ def test_three_step_returns_stop_at_the_episode_and_the_newest_step():
     assert n_step_targets(make(), steps, [0]) == [1 + 0.5 * best[0]]
 
 
+def step_of(parts):
+    """A gradient step as one program."""
+    return jax.jit(partial(learn, parts))
+
+
 @pytest.mark.parametrize("loss", ["squared", "huber"])
 def test_gradient_step_moves_sampled_values_and_stores_their_errors(loss):
     parts = make(dqn__loss=loss, replay__mixing="td", algo__learning_rate=0.01, dqn__batch_size=4)
     replay = filled(parts, [item()])
     hypers = {"learning_rate": jnp.float32(0.01), "is_beta": jnp.float32(1.0)}
-    after, metrics, (target, _) = learn(parts, learner_of(parts, replay), replay, hypers, jax.random.key(1))
+    after, metrics, (target, _) = step_of(parts)(learner_of(parts, replay), replay, hypers, jax.random.key(1))
     error = 1.0 + GAMMA * 60.0 - 1.0
     assert target.tolist() == [[1.0 + GAMMA * 60.0] * 4]
     assert after.replay.td_errors[0] == error and after.replay.td_max == error
@@ -150,9 +157,10 @@ def test_the_target_network_follows_hard_or_soft(tau, every, shares):
     replay = filled(parts, [item()])
     hypers = {"learning_rate": jnp.float32(0.01)}
     learner = learner_of(parts, replay)
-    for step, share in enumerate(shares):
+    train = step_of(parts)
+    for number, share in enumerate(shares):
         before = learner
-        learner, _, _ = learn(parts, before, replay, hypers, jax.random.key(step))
+        learner, _, _ = train(before, replay, hypers, jax.random.key(number))
         wanted = before.target_params + share * (learner.params - before.target_params)
         np.testing.assert_allclose(learner.target_params, wanted, rtol=1e-6)
         if share == 1:

@@ -153,11 +153,10 @@ def test_probabilities_are_legal_and_independent_of_the_batch():
     assert int(whole.action[0, 0]) == int(alone.action[0, 0])
 
 
-@pytest.mark.parametrize("num_simulations", [8, 64])
-def test_no_value_makes_search_follow_an_illegal_action(num_simulations):
+def test_no_value_makes_search_follow_an_illegal_action():
     """The network says 10 everywhere, so the illegal action of the trap looks better than the legal one."""
     cfg = replace(Config(), {"gumbel.value_scale": 50.0})
-    found = searched(trap(), num_simulations, even_handed(10.0), cfg)(4)
+    found = searched(trap(), 64, even_handed(10.0), cfg)(4)
     assert found.action.tolist() == [[1]] * 4
 
 

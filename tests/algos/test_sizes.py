@@ -38,7 +38,7 @@ def configurations(draw):
     )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(configurations())
 def test_valid_configuration_builds_a_trainer_of_its_sizes(cfg):
     if known_problems(cfg):

@@ -141,19 +141,3 @@ def test_best_joint_play_matches_brute_force(num_agents, optimum):
             break
     assert not running.any()
     np.testing.assert_allclose(total, [values[s] for s in starts], rtol=1e-5)
-
-
-def test_going_straight_home_earns_nothing_and_random_play_little():
-    env, envs, limit = make_rendezvous(20, 2), 500, 20
-    state, timestep = jax.jit(env.reset)(keys(99, envs))
-    step, chooser = jax.jit(env.step), np.random.default_rng(0)
-    total, running = np.zeros(envs), np.ones(envs, bool)
-    for t in range(limit):
-        action = np.where(timestep.legal, chooser.random(timestep.legal.shape), -1.0).argmax(-1)
-        state, timestep = step(state, jnp.asarray(action, jnp.int32), keys(t, envs))
-        total += np.asarray(timestep.reward).sum(-1) * running
-        running &= ~np.asarray(timestep.terminated | timestep.truncated)
-    assert not running.any()
-    assert total.mean() + 5 * total.std() / np.sqrt(envs) < 2.5
-    homeward = play((1, 3), *[(LEFT, RIGHT)] * 8)
-    assert sum(float(ts.reward.sum()) for _, ts in homeward) == pytest.approx(2 * 8 * STEP_COST)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from compiled import load
-from probe import BATCH, ENV, env_state
+from probe import BATCH, ENV, env_state, padded
 from random_play import draw
 
 from hmx.envs.belief import Believed, as_seen, imagine
@@ -88,7 +88,7 @@ def test_both_halves_of_a_batch_are_what_they_are_alone() -> None:
 
 def games(scenario: dict[str, Any]) -> HackMatrixState:
     """Return one position in every game."""
-    return env_state(load([scenario] * BATCH, Rules(name="original")))
+    return env_state(padded(load([scenario], Rules(name="original"))))
 
 
 def hiding(places: list[tuple[int, int]], kind: str, points: int) -> HackMatrixState:
@@ -104,7 +104,8 @@ def hiding(places: list[tuple[int, int]], kind: str, points: int) -> HackMatrixS
 
 
 def test_player_imagines_what_it_has_seen_and_nothing_of_what_is_hidden() -> None:
-    keys, right, up = jax.random.split(jax.random.key(3), BATCH), jnp.full((BATCH, 1), RIGHT), jnp.full((BATCH, 1), UP)
+    keys = jax.random.split(jax.random.key(3), BATCH)
+    right, up = (jnp.full((BATCH, 1), action, jnp.int32) for action in (RIGHT, UP))  # as in the compiled step
     before = hiding([(3, 4), (4, 4)], "glitch", 4)
     true = hiding([(4, 4), (5, 3)], "virus", 2), hiding([(3, 3), (5, 5)], "cryptog", 9)
     after = [_step(Believed(state, before), right, jax.random.clone(keys))[0] for state in true]

@@ -82,8 +82,11 @@ def inclusion(probs):
     return triple.sum((1, 2)) + triple.sum((0, 2)) + triple.sum((0, 1))
 
 
-@pytest.mark.parametrize("options", MIXINGS, ids=lambda o: o["mixing"])
-@pytest.mark.parametrize("largest", [1.0, 1e3], ids=["even", "one slot nearly always"])
+@pytest.mark.parametrize(
+    ("options", "largest"),
+    [(MIXINGS[1], 1.0), (MIXINGS[0], 1e3)],
+    ids=["even, additive", "one slot nearly always, td"],
+)
 def test_samples_without_replacement_are_distinct_and_in_proportion(make, options, largest):
     """With one large TD error, twice the batch contains too few distinct slots, so the rest is sampled otherwise."""
     replay = make(**options, replacement=False)

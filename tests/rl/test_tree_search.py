@@ -45,7 +45,7 @@ def scale(values, visits):
 
 @pytest.mark.parametrize(
     ("seed", "num_simulations", "max_considered", "greedy"),
-    [(0, 1, 16, False), (1, 8, 16, False), (2, 16, 2, True), (3, 50, 4, False), (4, 50, 16, True), (5, 64, 16, False)],
+    [(0, 1, 16, False), (2, 16, 2, True), (4, 50, 16, True), (5, 64, 4, False)],
 )
 def test_search_equals_the_reference_implementation(seed, num_simulations, max_considered, greedy):
     by_mctx = runpy.run_path(str(SEARCH_COST))["by_mctx"]

@@ -39,7 +39,7 @@ def test_one_step(metric, expected):
     np.testing.assert_allclose(found.halves[:, 0], expected[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("metric", ["dmean", "js", "js_bins"])
+@pytest.mark.parametrize("metric", ["dmean", "js_bins"])
 def test_actions_with_equal_outcomes_score_0(metric):
     """Exactly, since they meet the same random numbers; and a position without alternatives neither."""
     names = ["coins", "same, slow", "only one"]
@@ -59,7 +59,7 @@ def test_equal_actions_differ_without_common_random_numbers():
     assert abs(halves.mean() - 0.1964) < 4 * halves.std() / np.sqrt(2000)
 
 
-@pytest.mark.parametrize(("metric", "plug_in"), [("w1", 0.14), ("dmean", 0.14), ("tv", 0.14), ("js", 0.016)])
+@pytest.mark.parametrize(("metric", "plug_in"), [("w1", 0.14), ("js", 0.016)])
 def test_correction_removes_noise_of_equal_actions_and_keeps_certain_differences(metric, plug_in):
     """Two coins without common random numbers: their distance is 0, and 16 throws of each show more."""
     names = ["coins"] * 998 + ["fork"] * 2
@@ -103,7 +103,7 @@ def test_units_of_scores_are_as_documented():
         np.testing.assert_allclose(hundred.score, factor * one.score, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("horizon", "expected"), [(5, GAMMA**4), (9, GAMMA**4), (4, 0.0)])
+@pytest.mark.parametrize(("horizon", "expected"), [(5, GAMMA**4), (4, 0.0)])
 def test_too_short_horizon_has_score_0(horizon, expected):
     for metric, full in (("w1", expected), ("tv", float(expected > 0))):
         found = scores_of(["fork", "slow", "slow"], of(metric, rollouts=4, horizon=horizon))

@@ -139,7 +139,7 @@ def test_signal_leaves_no_files(monkeypatch, tmp_path):
 
     monkeypatch.setattr(measure.checkpoint, "write", stopped)
     with pytest.raises(StopNow):
-        bench(f"run.root={tmp_path}")
+        bench("ppo.update_epochs=64", f"run.root={tmp_path}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -196,18 +196,27 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_is_allocated(monkeypa
 # Metrics
 
 
-def test_an_update_without_metrics_trains_the_same_agent_and_lacks_only_those(monkeypatch, tmp_path):
-    made: list[measure.Updates] = []
+class Measured:
+    """Updates with and without metrics, and what these cost."""
 
-    def make(session):
-        made.append(measure.Updates(session))
-        return made[-1]
+    def __init__(self, root):
+        cfg = load(preset="tiny", sets=[*TINY, "env.id=corridor", f"run.root={root}"], environ={}).config
+        self.updates = measure.Updates(open_session(cfg))
+        with mock.patch.object(metrics_cost, "make_updates", self.make):
+            self.cost = metrics_cost.metrics_cost(self.updates, 0)
 
-    monkeypatch.setattr(metrics_cost, "make_updates", make)
-    cfg = load(preset="tiny", sets=[*TINY, "env.id=corridor", f"run.root={tmp_path}"], environ={}).config
-    updates = measure.Updates(open_session(cfg))
-    cost = metrics_cost.metrics_cost(updates, 0)
-    (without,) = made
+    def make(self, session):
+        self.without = measure.Updates(session)
+        return self.without
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    return Measured(tmp_path_factory.mktemp("metrics"))
+
+
+def test_an_update_without_metrics_trains_the_same_agent_and_lacks_only_those(measured):
+    updates, without, cost = measured.updates, measured.without, measured.cost
     for each in (updates, without):
         each.state, each._record = init_state(each.session.algorithm, 0, 1), {}
         each.update(1)
@@ -217,13 +226,13 @@ def test_an_update_without_metrics_trains_the_same_agent_and_lacks_only_those(mo
     assert cost.rounds == metrics_cost._ROUNDS and cost.share.low is not None and cost.share.high is not None
 
 
-def test_metrics_that_slow_training_down_by_a_twentieth_take_5_percent(monkeypatch, found):
+def test_metrics_that_slow_training_down_by_a_twentieth_take_5_percent(monkeypatch, found, measured):
     """The limit of the specification: throughput falls by less than 5 %."""
-    measured = {"with": [2.0, 2.2, 1.8] * 4, "without": [1.9, 2.09, 1.71] * 4}
-    monkeypatch.setattr(metrics_cost, "time_in_turn", lambda works, rounds, **limits: measured)
+    seconds = {"with": [2.0, 2.2, 1.8] * 4, "without": [1.9, 2.09, 1.71] * 4}
+    monkeypatch.setattr(metrics_cost, "time_in_turn", lambda works, rounds, **limits: seconds)
     monkeypatch.setattr(metrics_cost, "calls_for", lambda work, most: 2)
-    cfg = load(preset="tiny", sets=TINY, environ={}).config
-    cost = metrics_cost.metrics_cost(measure.Updates(open_session(cfg)), 0)
+    monkeypatch.setattr(metrics_cost, "make_updates", lambda session: measured.without)
+    cost = metrics_cost.metrics_cost(measured.updates, 0)
     assert cost.share.value == pytest.approx(0.05) and cost.rounds == 12
     assert (cost.seconds.value, cost.without.value) == (1.0, 0.95)
     text = repr(document(dataclasses.replace(found, metrics=cost)))

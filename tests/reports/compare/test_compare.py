@@ -112,16 +112,6 @@ def test_swapping_the_sides_swaps_the_verdict(good, bad):
     assert pair.verdict.better == "B" and pair.difference.value == pytest.approx(-0.38)
 
 
-def test_one_seed_gives_no_verdict(tmp_path, good):
-    single = make_run(tmp_path / "single", flat(0.1))
-    result = compare(good, single)
-    (pair,) = result.tasks[0].pairs
-    assert (pair.verdict.better, pair.verdict.text) == ("", "not distinguishable (5 vs 1 seed)")
-    assert pair.difference.low is None
-    assert result.overall.pairs[0].verdict.better == ""
-    assert "single seed" in noticed(result, "caution")
-
-
 def test_three_seeds_give_weak_evidence_and_no_better_side(tmp_path):
     one = make_run(tmp_path / "one", flat(0.90, 0.91, 0.92))
     other = make_run(tmp_path / "other", flat(0.50, 0.51, 0.52))

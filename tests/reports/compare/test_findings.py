@@ -310,7 +310,9 @@ def test_a_copied_run_is_one_sample(good, bad, tmp_path):
 
 def test_one_seed_gives_no_verdict_however_narrow_the_interval(tmp_path, good):
     single = make_run(tmp_path / "single", flat(0.1))
-    first, second = compare(good, single).tasks[0].sides
+    (task,) = compare(good, single).tasks
+    assert task.pairs[0].difference.low is None
+    first, second = task.sides
     sure = Estimate(0.8, 0.7, 0.9)
     assert judge(first, second, sure, 0.0, (), CompareRequest()).text == "not distinguishable (5 vs 1 seed)"
     assert judge(first, first, sure, 0.0, (), CompareRequest()) == Verdict("better", "A is better", "A")

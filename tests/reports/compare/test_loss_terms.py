@@ -29,10 +29,8 @@ BASE = Config(
 
 TURNS = {
     "same": {},
-    "whole": {"ppo.vf_half": False},
     "scaled": {"ppo.reward_scale": 10.0},
     "batch": {"ppo.gae_axis": "batch"},
-    "terminal": {"ppo.episode_end": "terminal"},
     "exp": {"net.std": "exp", "net.std_min": 0.0, "ppo.entropy": "gaussian"},
     "anew": {"ppo.advantage_when": "minibatch", "ppo.value_forward": "both"},
 }
@@ -68,15 +66,6 @@ def test_policies_agree_before_the_first_step_and_not_later(compared):
         assert later.ratio_error > 1e-3
 
 
-def test_the_whole_squared_error_has_twice_the_gradient(compared):
-    for base, whole in zip(compared["base"], compared["whole"], strict=True):
-        assert whole.raw["value"] == pytest.approx(base.raw["value"])
-        assert whole.norm["value"] == pytest.approx(2 * base.norm["value"], rel=1e-5)
-        assert whole.cosine["value"] == pytest.approx(1.0) and whole.norm["policy"] == pytest.approx(
-            base.norm["policy"]
-        )
-
-
 def test_scaled_rewards_move_targets_and_leave_directions(compared):
     base, scaled = compared["base"][0], compared["scaled"][0]
     assert scaled.advantage[1] > 5 * base.advantage[1]
@@ -87,12 +76,6 @@ def test_summing_along_the_batch_turns_the_policy_gradient(compared):
     base, batch = compared["base"][0], compared["batch"][0]
     assert base.cosine["policy"] == pytest.approx(1.0)
     assert batch.cosine["policy"] < 0.99 and batch.correlation < 0.99
-
-
-def test_truncation_as_termination_changes_targets(compared):
-    base, terminal = compared["base"][0], compared["terminal"][0]
-    assert terminal.target != pytest.approx(base.target)
-    assert terminal.norm["entropy"] == pytest.approx(base.norm["entropy"])
 
 
 def test_action_std_and_entropy_belong_to_each_side(compared):

@@ -112,7 +112,7 @@ def test_blunder_in_the_corridor_is_found_and_right_moves_are_not_blunders() -> 
     assert isinstance(first, Aside) and table(review(*decisions)).rows[0].cells[1].text == "1"
 
 
-@pytest.mark.parametrize("draw", [normal, rare(0.01), rare(0.03)], ids=["normal", "wins of 1 %", "wins of 3 %"])
+@pytest.mark.parametrize("draw", [normal, rare(0.01)], ids=["normal", "wins of 1 %"])
 def test_fewer_than_5_percent_of_games_without_a_blunder_have_one(draw: Draw) -> None:
     found = measure(draw, 0.0, 20)
     assert found.false < 0.05 and found.outside < 0.05
@@ -120,7 +120,7 @@ def test_fewer_than_5_percent_of_games_without_a_blunder_have_one(draw: Draw) ->
         assert abs(found.bias) < 0.04  # the standard error is sqrt(2 / 192 rollouts / 60 decisions) = 0.013
 
 
-@pytest.mark.parametrize(("draw", "gain"), [(normal, 1.5), (rare(0.01), 8.0), (rare(0.03), 16.0)])
+@pytest.mark.parametrize(("draw", "gain"), [(normal, 1.5), (rare(0.01), 8.0)])
 def test_large_gain_is_found(draw: Draw, gain: float) -> None:
     assert measure(draw, gain, 10).found >= 0.9
 
@@ -169,5 +169,5 @@ def test_a_higher_mean_than_that_of_the_alternative_named_is_explained(up: float
 def test_a_game_with_another_depth_of_undo_is_judged_by_the_agent_in_its_own_environment() -> None:
     judge, run, _ = _open("champion", ReviewRequest(), EnvConfig(rules="designed", undo_depth=9))
     assert run.cfg.env.undo_depth == 9
-    state, _ = judge.env.reset(jax.random.split(jax.random.key(0), 2))
+    state, _ = jax.eval_shape(judge.env.reset, jax.random.split(jax.random.key(0), 2))
     assert any(9 in leaf.shape for leaf in jax.tree.leaves(state))

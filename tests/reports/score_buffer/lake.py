@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from lake_values import CELLS, GAMMA, optimal_values
-from new_runs import train
 
 from hmx.config import codec
 from hmx.config.learning import PpoConfig
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfig
 from hmx.records.checkpoints import CheckpointInfo, Retention
 from hmx.runs import buffers, checkpoint
+from hmx.runs.loop import init_state
 from hmx.runs.session import open_session
 
 
 def make_run(root: Path, **env: object) -> Path:
-    """A finished run whose logits and values are those of the table, exactly: each hidden unit is a cell."""
+    """A run whose logits and values are those of the table, exactly: each hidden unit is a cell."""
     cfg = Config(
         run=RunConfig(name="lake", root=str(root), total_steps=32, updates_per_chunk=1, eval_episodes=0),
         env=EnvConfig(**{"id": "frozenlake", "num_envs": 4, "max_steps": 100, **env}),
@@ -27,9 +27,9 @@ def make_run(root: Path, **env: object) -> Path:
         algo=AlgoConfig(num_steps=8, gamma=float(GAMMA)),
         ppo=PpoConfig(update_epochs=1, num_minibatches=2, value_target="identity"),
     )
-    run = train(cfg).run
-    session = open_session(cfg)
-    state = checkpoint.restore(run / "checkpoints" / "1", session.abstract)
+    state, run = init_state(open_session(cfg).algorithm, 0, 1), root / "lake"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "run.toml").write_text(codec.to_toml(cfg))
     values = jnp.asarray(optimal_values())
     params = {
         "torso": {"dense_0": {"kernel": jnp.eye(64), "bias": jnp.zeros(64)}},
