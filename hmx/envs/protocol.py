@@ -67,9 +67,7 @@ class EnvSpec(NamedTuple):
     action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
     redrawn: Callable[..., EnvState] | None = None  # see `hmx.envs.belief`
     unseen_value: Callable[[EnvState, Array], Array] | None = None  # states, values [E] -> what no observation shows
-    symmetries: tuple[
-        tuple[int, ...], ...
-    ] = ()  # of what a player sees: for each, the action that an action was before
+    symmetries: tuple[tuple[int, ...], ...] = ()  # of what is seen: under each, the action that every action was before
     turned: Callable[[Array, Array], Array] | None = None  # observations, symmetry [...] -> observations under it
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
     step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
