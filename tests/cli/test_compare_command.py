@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -78,6 +80,13 @@ def test_runs_can_be_named_below_runs(hmx, sides):
     assert result.exit_code == 0 and "A ours" in result.stdout and "B bad" in result.stdout
 
 
+def test_json_is_one_object_and_reproducible(hmx, sides):
+    first, again = hmx("compare", *sides, "--json"), hmx("compare", *sides, "--json")
+    assert first.stdout == again.stdout and first.stdout.count("\n") == 1
+    body = json.loads(first.stdout)
+    assert body["schema"] == 2 and body["tasks"][0]["pairs"][0]["verdict"]["better"] == "A"
+
+
 def test_files_are_written_in_addition_to_the_json(hmx, sides, tmp_path):
     result = hmx("compare", *sides, "--html", "a.html", "--md", "a.md", "--csv", "a.csv", "--json")
     assert json.loads(result.stdout)["schema"] == 2
@@ -99,6 +108,16 @@ def test_files_are_written_in_addition_to_the_json(hmx, sides, tmp_path):
     body = page.partition("<main>")[2].partition("</main>")[0]
     assert body.count("<figure") == 3 and body.count('"low":[') == 4
     assert "http" not in body and "1.2 end of an episode" in page and page.index("A is better") < page.index("Sides")
+
+
+@pytest.mark.parametrize(
+    ("option", "start"),
+    [("--md", "# Comparison of A good, B bad"), ("--csv", "task,side,other"), ("--html", "<!doctype html>")],
+)
+def test_a_dash_prints_the_file(hmx, sides, tmp_path, option, start):
+    result = hmx("compare", *sides, option, "-")
+    assert result.stdout.startswith(start)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(hmx, sides):
@@ -130,6 +149,11 @@ def test_options_reach_the_findings(hmx, sides):
     assert body["overall"]["sides"][0]["mean"]["value"] == pytest.approx(0.46)
 
 
+def test_presets_alone_are_compared(hmx):
+    result = hmx("compare", "tiny", "metta")
+    assert result.exit_code == 0 and "algo.gamma" in result.stdout and "Speed" not in result.stdout
+
+
 def test_losses_are_shown_term_by_term(hmx, sides):
     """The runs are of the corridor with eight units: compiled in seconds."""
     result = hmx("compare", *sides, "--impl")
@@ -154,11 +178,23 @@ def test_text_from_run_folders_is_escaped(hmx, tmp_path):
 
 
 @pytest.mark.parametrize("columns", ["40", "80"])
-def test_the_report_fits_the_terminal(hmx, sides, columns, monkeypatch):
-    monkeypatch.setenv("COLUMNS", columns)
-    done = hmx("compare", *sides, "tiny")
-    assert done.exit_code == 0
+def test_the_report_fits_the_terminal(shell, sides, columns):
+    done = shell("-m", "hmx", "compare", *sides, "tiny", COLUMNS=columns)
+    assert done.returncode == 0
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= int(columns)
+
+
+def test_a_closed_pipe_is_not_a_failure(sides, tmp_path, environ):
+    command = f"{sys.executable} -m hmx compare {' '.join(sides)} --csv - | head -1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], env=environ(), cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout == "task,side,other,figure,at,value,low,high,text\n" and done.stderr == ""
+
+
+def test_page_is_written_without_jax(loaded, sides):
+    names = loaded("compare", *sides, "--html", "a.html")
+    assert "numpy" in names and not names & {"jax", "jaxlib", "flax", "optax", "orbax", "wandb"}
 
 
 def test_two_metrics_files_are_compared(hmx, tmp_path):

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -189,6 +190,49 @@ def test_the_return_covers_the_updates_that_the_longest_first_game_took():
     for update in range(7, 11):
         returns.record(record(update, train__num_episodes=8, train__mean_episode_return=-1.0))
     assert returns.means[-1] == -1.0  # after the policy changed, the returns follow
+
+
+def lengths_decide(before: float, after: float, change: int, seed: int, limit: int = 48) -> tuple[Any, Any]:
+    """Return the means of single updates and those of the panel, at every update from the first return on.
+
+    256 environments start together: a success returns 1 after 2 to 12 steps, a failure 0 at the limit. Successes have
+    the probability `before`, in episodes that begin before step `change`, or `after`. Updates of 8 steps have what the
+    collector records: first episodes when all have ended, then the episodes that ended.
+    """
+    rng, width = np.random.default_rng(seed), 8
+    ended = []
+    for _ in range(256):
+        at, first = 0, True
+        while at < 960:
+            won = rng.random() < (before if at < change else after)
+            at += int(rng.integers(2, 13)) if won else limit
+            ended.append((-(-at // width) * width, float(won), first))
+            first = False
+    held = max(at for at, _, first in ended if first)
+    counted = [(max(at, held), won) for at, won, first in ended if first or at > held]
+    returns, raw = RecentReturn(), {}
+    for step in range(width, 960, width):
+        wins = [won for at, won in counted if at == step]
+        known = {"train__mean_episode_return": np.mean(wins)} if wins else {}
+        returns.record(record(step // width, train__num_episodes=len(wins), **known))
+        raw |= {step: np.mean(wins)} if wins else {}
+    assert min(raw) == limit
+    at = np.arange(limit, 960, width)
+    return tuple(np.interp(at, list(raw), means) for means in (list(raw.values()), returns.means))
+
+
+@pytest.mark.parametrize(("share", "bound"), [(0.1, 0.09), (0.2, 0.11), (0.5, 0.11), (0.9, 0.03)])
+def test_the_return_has_little_bias_towards_short_or_long_episodes(share, bound):
+    raw, shown = np.mean([lengths_decide(share, share, 0, seed) for seed in range(3)], 0)
+    assert abs(raw[0] - share) < 0.05  # the first point has one game of each environment
+    assert np.abs(shown - share).max() < bound < 0.75 * np.abs(raw - share).max()
+    assert np.abs(shown[13:] - share).max() < 0.06  # from the third longest game on
+
+
+def test_the_return_follows_when_the_policy_changes():
+    _, shown = np.mean([lengths_decide(0.2, 0.8, 480, seed) for seed in range(3)], 0)
+    assert np.abs(shown[:53] - 0.2).max() < 0.12
+    assert np.abs(shown[67:] - 0.8).max() < 0.04
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])

@@ -114,7 +114,7 @@ def test_processes_train_as_one_until_a_signal_then_three_until_one_is_lost_and_
     assert "error: lost process 1 on " in said and "Traceback" not in said
     assert "hmx resume hurt --distributed" in said
     assert json.loads((run / "meta.json").read_text())["state"] == "failed"
-    # the folder is one that a single process goes on with
+    # a single process can resume the run
     steps = str((newest(run) + 2) * STEPS)
     assert hmx("resume", "hurt", "--steps", steps).exit_code == 0
     assert hmx("train", "--name", "whole", *SMALL, "--steps", steps).exit_code == 0

@@ -191,6 +191,11 @@ def test_algorithms_are_named_only_in_their_folders_and_the_schema(modules: Modu
     assert naming(modules) == NAMES.keys()
 
 
+def test_a_name_elsewhere_is_found() -> None:
+    assert naming(planted("if cfg.algo.name == 'dqn': ...")) == {"hmx/reports/planted.py"}
+    assert naming(planted("name = 'dqn'", "hmx/algos/dqn/entry.py")) == set()
+
+
 def test_algorithm_is_asked_and_not_compared(modules: Modules) -> None:
     assert deciding(modules) == set()
 
@@ -216,12 +221,46 @@ def test_rooms_that_serve_all_environments_know_no_game(modules: Modules) -> Non
     assert knowing_games(modules) == GAMES.keys()
 
 
+@pytest.mark.parametrize("source", ["wins = row.undo_stages", "play(slip=0.1)", "'stats/highest_stage' in means"])
+def test_a_fact_of_a_game_is_found(source: str) -> None:
+    assert knowing_games(planted(source)) == {"hmx/reports/planted.py"}
+    assert knowing_games(planted(source, "hmx/envs/small/planted.py")) == set()
+    assert knowing_games(planted(f'"""Say: {source}."""')) == set()
+
+
 def test_few_functions_take_the_whole_configuration(modules: Modules) -> None:
     assert len(with_whole_configuration(modules)) == MOST_WHOLE_CONFIGURATIONS
 
 
+def test_a_whole_configuration_is_found() -> None:
+    assert with_whole_configuration(planted("def f(x: int, *, cfg: Config): ...")) == ["hmx/reports/planted.py:1 f"]
+    assert with_whole_configuration(planted("def advice(cfg: Config): ...")) == ["hmx/reports/planted.py:1 advice"]
+
+
+def test_answers_of_entries_may_take_the_whole_configuration() -> None:
+    for module, name in (("hmx/algos/dqn/entry.py", "advice"), ("hmx/algos/ppo/update.py", "make_ppo")):
+        assert with_whole_configuration(planted(f"def {name}(cfg: Config): ...", module)) == []
+
+
 def test_modules_keep_no_state(modules: Modules) -> None:
     assert changing(modules) == MUTABLE.keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "_known = {}\ndef learn(name):\n  _known[name] = 1",
+        "_known: list[str] = []\ndef learn(name):\n  _known.append(name)",
+        "_last = 0\ndef learn(name):\n  global _last\n  _last = name",
+        "class Trust:\n  all = False\ndef trust():\n  Trust.all = True",
+    ],
+)
+def test_state_of_a_module_is_found(source: str) -> None:
+    assert changing(planted(source)) == {"hmx/reports/planted.py"}
+
+
+def test_a_local_name_is_not_state_of_a_module() -> None:
+    assert changing(planted("rows = ()\ndef f(x):\n  rows = []\n  rows.append(x)\n  return rows")) == set()
 
 
 def test_on_policy_algorithms_are_those_whose_entries_have_no_replay() -> None:

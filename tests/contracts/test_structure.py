@@ -1,4 +1,4 @@
-"""Structural rules of the package."""
+"""Structural rules of the package; each rule is also shown to find a planted violation."""
 
 from __future__ import annotations
 
@@ -253,6 +253,17 @@ def test_every_option_has_one_default(modules: Modules) -> None:
     assert HOMONYMS.keys() <= defaults_twice(modules, set()).keys(), "an exception is not needed any more"
 
 
+@pytest.mark.parametrize(
+    "second",
+    ["class B:\n  mu: float = 0.5", "class B:\n  mu = 0\n  mu: float = opt(0.7, 'share')", "def f(*, mu=0.5): ..."],
+)
+def test_a_second_default_is_found(second: str) -> None:
+    declared = planted("class A:\n  mu: float = opt(0.5, 'share')", "hmx/config/schema.py")
+    assert list(defaults_twice(declared | planted(second), set())) == ["mu"]
+    assert defaults_twice(declared | planted(second, "hmx/rl/planted.py"), set()) == {}
+    assert defaults_twice(declared | planted("def f(mu: float = A.mu, nu=0.5, *, other=None): ..."), set()) == {}
+
+
 def test_closed_choices_are_literal(modules: Modules) -> None:
     assert open_choices(modules) == []
     assert {key for key, field in FIELDS.items() if field.kind == "str" and not field.choices} == FREE_TEXT
@@ -298,3 +309,12 @@ def test_commands_to_paste_are_quoted_for_the_shell(modules: Modules) -> None:
     found = unquoted(modules)
     assert {value: places for value, places in found.items() if value not in HARMLESS} == {}
     assert HARMLESS.keys() <= found.keys(), "an exception is not needed any more"
+
+
+@pytest.mark.parametrize(
+    "text", ["hmx resume {folder} continues", "mv {folder} x", "see: hmx watch RUN --checkpoint {at}"]
+)
+def test_an_unquoted_command_is_found(text: str) -> None:
+    assert len(unquoted(planted(f'f"{text}"'))) == 1
+    assert unquoted(planted(f'f"{text}"'.replace("{", "{shlex.quote(").replace("}", ")}"))) == {}
+    assert unquoted(planted('f"cannot read {path}"')) == {}

@@ -19,7 +19,7 @@ from hmx.envs.hackmatrix import rules as game
 
 pytestmark = pytest.mark.slow
 ORIGINAL, DESIGNED = game.Rules(name="original"), game.Rules(name="designed")
-STEPS = 20
+STEPS = 40
 
 
 class Both(NamedTuple):
@@ -104,4 +104,4 @@ def test_everything_else_is_equal_in_random_games() -> None:
         seen["undone"] += int(((np.asarray(action) == UNDO) & (events_b.valid == 1)).sum())
         seen["lost"] += int((gone & (events_a.distance > 0)).sum())
         state, legal = step.designed[0], step.legal
-    assert seen["exits"] > 100 and seen["emptied"] > 20 and seen["undone"] > 200, seen
+    assert seen["exits"] > 100 and seen["emptied"] > 40 and seen["undone"] > 400, seen

@@ -11,7 +11,7 @@ import pytest
 from differential import Report, run
 
 pytestmark = pytest.mark.slow
-STEPS = int(os.environ.get("GAME_STEPS", "4000"))
+STEPS = int(os.environ.get("GAME_STEPS", "6000"))
 SEED = int(os.environ.get("GAME_SEED", "1"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from compiled import RULES, board_problem, counts_of, load, match, read
 from oracle import from_dict, outcomes
 from oracle_enemies import spawn, spawn_cells
-from oracle_state import CORNERS, DATA, NEIGHBOURS, TYPES, Cell, Position
+from oracle_state import CORNERS, DATA, MAX_HP, NEIGHBOURS, TYPES, Cell, Position
 from positions import at_the_exit
 from probe import BATCH, ENV, new_game_problem, new_games, new_later_games, probe, views
 from statistics_of import SURPRISE, chi_square, fits, spread, uniform
@@ -21,7 +21,7 @@ from hmx.envs.hackmatrix.rules.scenario import from_dict as read_scenario
 from hmx.envs.hackmatrix.rules.scenario import to_dict
 from hmx.envs.hackmatrix.rules.tables import P
 
-GAMES = 4096
+GAMES = 8192
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +180,27 @@ def test_new_stages_keep_entities_and_respect_them() -> None:
     assert uniform(corners, [0, 5, 30]) > SURPRISE
 
 
+def test_new_enemies_have_full_hit_points(games: list[Position]) -> None:
+    """A transmission becomes an enemy of its type with full hit points."""
+    some = [g for g in games[:BATCH]]
+    seen = probe(load([_wait_scene(g) for g in some]), [10] * len(some), seed=4)
+    for g, after in zip(some, read(seen.after), strict=True):
+        (born,) = after.enemies
+        expected = g.transmissions[0]
+        assert (born.cell, born.type, born.hp) == (expected.cell, expected.type, MAX_HP[expected.type])
+
+
+def _wait_scene(g: Position) -> dict:
+    row, col = divmod(g.cell, 6)
+    t = g.transmissions[0]
+    entry = {"row": t.cell // 6, "col": t.cell % 6, "turnsRemaining": 1, "enemyType": t.type}
+    return {"player": {"row": row, "col": col, "energy": 1}, "transmissions": [entry], "ownedPrograms": [10]}
+
+
 @pytest.fixture(scope="module")
 def later_state() -> game.State:
     batches = []
-    for keys in jax.random.split(jax.random.key(3), GAMES // 2).reshape(-1, BATCH):
+    for keys in jax.random.split(jax.random.key(3), GAMES // 4).reshape(-1, BATCH):
         state, timestep = jax.tree.map(np.asarray, new_later_games(keys))
         assert timestep.legal[:, 0, :4].any(-1).all() and not timestep.terminated.any()
         batches.append(state.game)

@@ -44,12 +44,13 @@ class State(NamedTuple):
 
 def reset(key):
     long = jax.random.bernoulli(key)
-    return State(jnp.where(long, 20, 2), long), jnp.zeros(1)
+    return State(jnp.where(long, {long}, 2), long), jnp.zeros(1)
 
 
 def step(state, action, key):
     left = state.left - 1
-    return State(left, state.long), jnp.zeros(1), jnp.where((left == 0) & state.long, 1.0, 0.0), left == 0
+    won = state.long == {long_wins}
+    return State(left, state.long), jnp.zeros(1), jnp.where((left == 0) & won, 1.0, 0.0), left == 0
 """
 
 
@@ -64,14 +65,18 @@ def state_of(run: Path, update: int) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a game that is drawn at its start: two steps that lose, or twenty that win."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(trust, "_allowed", [])
-    (tmp_path / "game.py").write_text(GAME)
-    user_code.allow("./game.py", "env.id")
-    return "./game.py"
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Write a game whose outcome is drawn at its start, and return its name."""
+
+    def write(long: int, long_wins: bool) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        monkeypatch.setattr(trust, "_allowed", [])
+        (tmp_path / "game.py").write_text(GAME.format(long=long, long_wins=long_wins))
+        user_code.allow("./game.py", "env.id")
+        return "./game.py"
+
+    return write
 
 
 def test_evaluations_change_nothing_else_and_a_resumed_run_has_the_same(
@@ -93,8 +98,12 @@ def test_evaluations_change_nothing_else_and_a_resumed_run_has_the_same(
     assert whole.evaluation == plain.evaluation
 
 
-def test_points_are_unbiased_where_length_decides_the_return(game: str, make_config: MakeConfig, lines: Lines) -> None:
+@pytest.mark.parametrize("long_wins", [True, False])
+def test_points_are_unbiased_where_length_decides_the_return(
+    long_wins: bool, play: Callable[..., str], make_config: MakeConfig, lines: Lines
+) -> None:
     """A policy that never changes: the mean return is 0.5 at all times, and means of training games swing."""
+    game = play(long=20, long_wins=long_wins)
     cfg = make_config(20, env__id=game, env__max_steps=50, algo__learning_rate=0.0, run__eval_episodes=64)
     result = train(cfg)
     assert result.warnings == ()
@@ -110,11 +119,11 @@ def test_points_are_unbiased_where_length_decides_the_return(game: str, make_con
 
 
 def test_an_episode_that_does_not_end_leaves_no_value(
-    game: str, make_config: MakeConfig, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    play: Callable[..., str], make_config: MakeConfig, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mean over those that ended would favour short ones."""
     monkeypatch.setattr("hmx.jobs.eval_training._LENGTH", 10)
-    cfg = make_config(4, env__id=game, env__max_steps=50, run__eval_episodes=64)
+    cfg = make_config(4, env__id=play(long=20, long_wins=True), env__max_steps=50, run__eval_episodes=64)
     result = train(cfg)
     assert result.warnings == ("evaluations have no value: an episode did not end within 10 steps",)
     assert not {EVALUATED, EVALUATED_LOW, UNTRAINED} & {name for record in lines(result.run) for name in record}

@@ -30,6 +30,10 @@ from hmx.runs.session import open_session
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 SAVE_OFTEN = {"run__checkpoint_every": 1, "run__keep": 9}
+REPLAY = {
+    "algo__name": "dqn", "dqn__learn_starts": 32, "dqn__batch_size": 8, "replay__capacity": 48,
+    "ppo__update_epochs": 4, "ppo__num_minibatches": 8,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,13 @@ def test_a_fork_without_changes_equals_its_parent_bit_for_bit(parent, determinis
     assert (entry.update, entry.changes) == (4, {})
     assert entry.parent == {"name": "parent", "run_id": parents.run_id}
     assert load(file=done.run, environ={}).config.run.name == "child"
+
+
+def test_a_fork_of_q_learning_continues_with_its_replay_buffer(make_config, deterministic):
+    run = train(make_config(4, **SAVE_OFTEN, **REPLAY)).run
+    child = fork(run, at(2)).run
+    assert state(child, 4) == state(run, 4)
+    assert deterministic(child) == deterministic(run)
 
 
 def test_changes_apply_from_the_checkpoint_on_and_are_recorded(parent, deterministic, watcher):

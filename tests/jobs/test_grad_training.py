@@ -131,7 +131,10 @@ def test_ordinary_updates_log_the_parts_of_their_gradient_where_a_report_is_due(
         assert found["actor/grad_norm/task"] > 0.0
 
 
-def test_number_of_buckets_is_an_option(make_config: Any) -> None:
+def test_number_of_buckets_is_an_option(make_config: Any, lines: Lines) -> None:
+    cfg = make_config(2, run__grad_report_every=2, run__grad_report_groups=32, run__grad_report_buckets=6)
+    names = {name.split("/")[1] for name in lines(train(cfg).run)[-1] if name.startswith("grad_norm/")}
+    assert names - {"all", "clip_scale", "bucket_zero"} == {f"bucket_{i}" for i in range(1, 7)}
     request = request_of(dataclasses.replace(RunConfig(), grad_report_buckets=6))
     assert request.buckets == 6 and request_of(RunConfig()).buckets == 4
     too_many = make_config(2, run__grad_report_groups=4, run__grad_report_buckets=5)

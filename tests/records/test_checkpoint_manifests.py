@@ -173,10 +173,21 @@ def test_newest_intact_is_none_without_an_intact_checkpoint(tmp_path):
         ({"schema": 4}, "schema 4, written by a newer hmx; this hmx reads up to schema 3"),
         ({"files": 3}, "damaged: not a manifest"),
         ({"files": [{"path": "x"}]}, "damaged: not a manifest"),
+        ({"files": [{"path": "/etc/passwd", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "a/../../x", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
         ({"files": [{"path": "..", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "a\0b", "size": 1, "sha256": ""}]}, "which is not a file of the checkpoint"),
+        ({"files": [{"path": "x", "size": -1, "sha256": ""}]}, "damaged: not a manifest"),
         ({"leaves": [{"path": "x", "shape": "no", "dtype": "f"}]}, "damaged: not a manifest"),
+        ({"leaves": [{"path": "x", "shape": [1000000, 10000000], "dtype": "f"}]}, "claims the shape"),
+        ({"leaves": [{"path": "x", "shape": [10**400], "dtype": "f"}]}, "claims the shape"),
+        ({"leaves": [{"path": "x", "shape": [-3], "dtype": "f"}]}, "damaged: not a manifest"),
+        ({"leaves": [{"path": "x", "shape": [True], "dtype": "f"}]}, "damaged: not a manifest"),
         ({"metrics": {"size": "5", "sha256": ""}}, "damaged: not a manifest"),
         ({"update": None}, "damaged: not a manifest"),
+        ({"update": 1.0}, "damaged: not a manifest"),
+        ({"score": "high"}, "damaged: "),
     ],
 )
 def test_unusable_manifests_are_refused(tmp_path, change, words):
@@ -198,6 +209,14 @@ def test_checkpoint_of_a_later_hmx_is_neither_skipped_nor_deleted(tmp_path):
     rewrite(tmp_path / "5", schema=4)
     with pytest.raises(NewerSchema, match="written by a newer hmx"):
         newest_intact(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", "\udcff"])
+def test_manifest_of_another_kind_is_refused(tmp_path, text):
+    path = make(tmp_path, 1)
+    (path / "manifest.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(HmxError, match=r"damaged|cannot read"):
+        checkpoints.read_manifest(path)
 
 
 def test_every_differing_leaf_is_named():

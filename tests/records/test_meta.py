@@ -110,6 +110,8 @@ def test_revision_is_empty_without_git(tmp_path, monkeypatch):
     ("text", "words"),
     [
         ("{", "cannot read"),
+        ("[]", "damaged"),
+        ("{}", "damaged"),
         ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [1]}', "damaged"),
         ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "surprise": 1}', "damaged"),
         (
@@ -119,6 +121,8 @@ def test_revision_is_empty_without_git(tmp_path, monkeypatch):
         ('{"schema": 5}', "schema 5, written by a newer hmx"),
         ('{"schema": 2}', "its content has changed"),
         ('{"schema": 1, "created": "x", "updated": "x", "command": [], "resumes": [], "update": "5"}', "damaged"),
+        ("[" * 100_000, "cannot read"),
+        ("\udcff", "cannot read"),
     ],
 )
 def test_a_damaged_file_is_an_error(tmp_path, text, words):

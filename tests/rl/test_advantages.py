@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hmx.rl.advantages import bootstraps, gae, normalise, variant_gae, vtrace_gae
 
@@ -141,7 +143,20 @@ def test_normalise_leaves_masked_elements_out_of_mean_and_standard_deviation(cas
     np.testing.assert_allclose(normalise(advantage, counts, eps), expected, **CLOSE)
 
 
-# Laws
+# Laws, on small random rollouts of one shape, so that each function is compiled once.
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**31))
+def test_environments_are_independent(seed):
+    draw = np.random.default_rng(seed)
+    reward, value, final = (jnp.asarray(draw.normal(size=(7, 4, 2)), jnp.float32) for _ in range(3))
+    ended = draw.integers(0, 3, (7, 4))
+    args = (reward, value, value[0], final, jnp.asarray(ended == 1), jnp.asarray(ended == 2))
+    estimate = jax.jit(partial(gae, gamma=0.9, gae_lambda=0.8))
+    order = draw.permutation(4)
+    permuted = estimate(*(x[order] if x.ndim == 2 and x.shape[0] == 4 else x[:, order] for x in args))
+    np.testing.assert_array_equal(permuted.advantage_t, estimate(*args).advantage_t[:, order])
 
 
 def rollout(seed):
@@ -153,8 +168,48 @@ def rollout(seed):
     return ratio, reward, value, final[0] + 1.0, final, jnp.asarray(ended == 1), jnp.asarray(ended == 2)
 
 
-def test_next_advantage_joins_two_halves():
-    ratio, reward, value, last, final, terminated, truncated = rollout(1)
+seeds = given(st.integers(0, 2**31))
+
+
+@seeds
+def test_ratios_clipped_to_1_are_on_policy(seed):
+    ratio, reward, value, last, final, terminated, truncated = rollout(seed)
+    bootstrap = compiled_bootstraps(value, last, final, terminated, truncated)
+    done = terminated | truncated
+    at_one = compiled_vtrace(1.0 + 1e6 * ratio, reward, value, bootstrap, done, 0.0, GAMMA, LAMBDA, 1.0, 1.0)
+    on_policy = plain(reward, value, last, final, terminated, truncated)
+    np.testing.assert_allclose(at_one.advantage_t, on_policy.advantage_t, **CLOSE)
+    np.testing.assert_allclose(at_one.target_t, on_policy.target_t, **CLOSE)
+
+
+@seeds
+def test_lambda_zero_is_the_weighted_error_of_one_step(seed):
+    ratio, reward, value, last, final, terminated, truncated = rollout(seed)
+    bootstrap = compiled_bootstraps(value, last, final, terminated, truncated)
+    got = estimate(ratio, reward, value, bootstrap, terminated | truncated, 0.0, gae_lambda=0.0)
+    error = np.minimum(ratio, RHO_CLIP) * (reward + GAMMA * bootstrap - value)
+    np.testing.assert_allclose(got.advantage_t, error, **CLOSE)
+
+
+@seeds
+def test_ratio_0_cuts_the_trace_and_done_isolates_earlier_steps(seed):
+    ratio, reward, value, last, final, terminated, truncated = rollout(seed)
+    cut = ratio.at[2, 0].set(0.0)
+    done = (terminated | truncated).at[2, 1].set(True)
+    bootstrap = compiled_bootstraps(value, last, final, terminated, truncated)
+
+    def advantage(reward, advantage_last):
+        return np.asarray(estimate(cut, reward, value, bootstrap, done, advantage_last, gae_lambda=LAMBDA).advantage_t)
+
+    before, after = advantage(reward, 0.0), advantage(reward.at[3:].add(100.0), 7.0)
+    np.testing.assert_array_equal(before[:3, :2], after[:3, :2])
+    assert before[2, 0] == 0.0
+    assert (before[3:] != after[3:]).all()
+
+
+@seeds
+def test_next_advantage_joins_two_halves(seed):
+    ratio, reward, value, last, final, terminated, truncated = rollout(seed)
     rest = (
         ratio,
         reward,
@@ -166,6 +221,20 @@ def test_next_advantage_joins_two_halves():
     early = estimate(*(x[:3] for x in rest), late.advantage_t[0], gae_lambda=LAMBDA)
     whole = estimate(*rest, 0.5, gae_lambda=LAMBDA)
     np.testing.assert_allclose(jnp.concatenate([early.advantage_t, late.advantage_t]), whole.advantage_t, **CLOSE)
+
+
+@seeds
+def test_perfect_critic_has_zero_advantages(seed):
+    _, reward, value, last, final, terminated, truncated = rollout(seed)
+    value = np.array(value)
+    following = np.asarray(last)
+    for t in reversed(range(T)):
+        worth = np.where(terminated[t], 0.0, np.where(truncated[t], final[t], following))
+        following = value[t] = reward[t] + GAMMA * worth
+    value = jnp.asarray(value)
+    got = plain(reward, value, last, final, terminated, truncated)
+    np.testing.assert_allclose(got.advantage_t, 0.0, atol=1e-5)
+    np.testing.assert_allclose(got.target_t, value, **CLOSE)
 
 
 def test_advantages_have_no_gradient():
@@ -195,6 +264,18 @@ def test_flags_have_the_leading_axes_of_the_rewards(axes):
     np.testing.assert_allclose(few.advantage_t, many.advantage_t, **CLOSE)
     few, many = (vtrace(*ends) for ends in (flags, full))
     np.testing.assert_allclose(few.advantage_t, many.advantage_t, **CLOSE)
+
+
+@seeds
+def test_normalising_ignores_steps_of_weight_0(seed):
+    draw = np.random.default_rng(seed)
+    advantage = draw.normal(3.0, 5.0, (4, 3)).astype(np.float32)
+    counts = np.ones((4, 3), bool)
+    counts[draw.integers(4), draw.integers(3)] = False
+    got = np.asarray(normalise(jnp.asarray(np.where(counts, advantage, np.nan)), jnp.asarray(counts)))[counts]
+    np.testing.assert_allclose(got, normalise(jnp.asarray(advantage[counts])), rtol=1e-4, atol=1e-5)
+    everything = normalise(jnp.asarray(advantage), jnp.ones((4,)))
+    np.testing.assert_allclose(everything, normalise(jnp.asarray(advantage)), rtol=1e-4, atol=1e-5)
 
 
 def test_normalising_an_empty_batch_is_finite():

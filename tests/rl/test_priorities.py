@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hmx.rl.priorities import draw_sequences, importance_weights, inclusion_probs, sequence_magnitude, sequence_probs
 
@@ -87,6 +89,22 @@ def test_masked_steps_are_ignored():
     mask = jnp.array([[1, 1, 0], [1, 0, 1]])
     np.testing.assert_array_equal(sequence_magnitude(advantage, mask), [3.0, 4.5])
     np.testing.assert_array_equal(sequence_magnitude(advantage, mask > 0), [3.0, 4.5])
+
+
+@given(st.integers(0, 2**31), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_rows_with_larger_advantage_are_likelier_and_weigh_less(seed, alpha, beta):
+    magnitude = np.sort(np.random.default_rng(seed).exponential(size=6)).astype(np.float32)
+    probs, _ = sequence_probs(jnp.asarray(magnitude), np.float32(alpha))
+    weights = importance_weights(probs, 6, np.float32(beta))
+    assert (np.diff(probs) >= 0.0).all()
+    assert (np.diff(weights) <= 0.0).all()
+    assert weights[0] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_beta_1_removes_the_sampling_bias():
+    probs, _ = sequence_probs(jnp.array([4.0, 1.0, 3.0, 2.0]), 1.0)
+    weights = importance_weights(probs, 4, 1.0, "raw")
+    np.testing.assert_allclose(probs * weights, 0.25, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["max", "mean", "clip", "raw"])
@@ -182,10 +200,11 @@ def test_all_sequences_are_included_when_all_are_drawn():
     np.testing.assert_array_equal(inclusion_probs(jax.random.key(0), jnp.array([0.5, 0.3, 0.2]), 3), 1.0)
 
 
-def test_weights_of_mean_1_do_not_depend_on_the_size_of_the_minibatch():
+@pytest.mark.parametrize("num_drawn", [8, 64])
+def test_weights_of_mean_1_do_not_depend_on_the_size_of_the_minibatch(num_drawn):
     """Weights divided by the largest do: they shrink a step the more sequences a minibatch has."""
     magnitude = jnp.asarray(np.random.default_rng(0).exponential(size=256), jnp.float32)
     probs, _ = sequence_probs(magnitude, 1.0)
-    drawn = draw_sequences(jax.random.key(0), probs, 64)
+    drawn = draw_sequences(jax.random.key(0), probs, num_drawn)
     assert float(importance_weights(probs[drawn], 256, 1.0, "mean").mean()) == pytest.approx(1.0, rel=1e-5)
     assert float(importance_weights(probs[drawn], 256, 1.0, "max").mean()) < 0.5

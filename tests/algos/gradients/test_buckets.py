@@ -61,6 +61,15 @@ def test_a_split_is_a_partition_in_order(score, num_buckets, own_zero):
     assert len({len(bucket.groups) for bucket in ranked[:-1]}) <= 1
 
 
+@given(st.permutations(range(6)))
+def test_tied_groups_stay_between_lower_and_higher_scores(order):
+    score = np.array([0.5, 0.1, 0.5, 0.1, 0.9, 0.5])
+    names = [{g: b.name for b in split(score[list(at)], 3) for g in b.groups} for at in (order, range(6))]
+    for here, g in enumerate(order):
+        if score[g] != 0.5:  # three of these fill one bucket and a part of the next
+            assert names[0][here] == names[1][g]
+
+
 def test_reward_std_is_the_sample_standard_deviation():
     std = reward_std(np.array([[0.0, 1.0], [1.0, 1.0], [3.0, NAN], [2.0, 4.0]]))
     np.testing.assert_allclose(std[[0, 1, 3]], [math.sqrt(0.5), 0.0, math.sqrt(2.0)], rtol=1e-12)
@@ -79,6 +88,18 @@ def test_equal_returns_have_exactly_no_advantage(members, scaled):
     returns[:, 0] *= 1 + 1e-7  # the same rewards, added up in another order
     assert (reward_std(returns) == 0.0).all()
     assert (group_advantages(returns, scaled) == 0.0).all()
+
+
+def test_buckets_do_not_depend_on_scale_or_shift_of_returns():
+    returns = np.random.default_rng(0).normal(size=(12, 5))
+    shift = np.random.default_rng(1).normal(size=(12, 1))
+    for name, other, factor in (("scaled", 7.0 * returns, 7.0), ("shifted", returns + shift, 1.0)):
+        np.testing.assert_allclose(reward_std(other), factor * reward_std(returns), rtol=1e-9, err_msg=name)
+        assert split(reward_std(other), 4) == split(reward_std(returns), 4)
+        np.testing.assert_allclose(
+            group_advantages(other, False), factor * group_advantages(returns, False), rtol=1e-6, atol=1e-12
+        )
+        np.testing.assert_allclose(group_advantages(other, True), group_advantages(returns, True), rtol=1e-6, atol=1e-9)
 
 
 def test_equal_standard_deviations_stay_equal_under_float32_rounding():

@@ -158,6 +158,22 @@ def test_gradient_of_k3_is_zero_for_equal_policies(x64):
         assert (gradient == 0.0).all()
 
 
+def test_a_gaussian_policy():
+    """Nothing in the gradients is about actions: KL(N(.3, 1/e) || N(0, 1)), and an entropy that no state changes."""
+
+    def sums(params, group):
+        mu, log_sigma = params["mu"], params["log_sigma"]
+        kl = 0.5 * (jnp.square(mu) + jnp.exp(2 * log_sigma) - 1) - log_sigma
+        return jnp.stack([kl.sum() * group.shape[0], -0.01 * log_sigma.sum() * group.shape[0]]), ()
+
+    several = make_group_gradients(sums)
+    one = gather(several, {"log_sigma": jnp.array([-0.5]), "mu": jnp.array([0.3])}, jnp.zeros((1, 5)), chunk=8)
+    assert one.losses[0, 0] / 5 == pytest.approx(0.228940, abs=1e-6)
+    np.testing.assert_allclose(one.grads[0, 0] / 5, (-0.632121, 0.3), rtol=1e-5)
+    four = gather(several, {"log_sigma": jnp.full(4, -1.0), "mu": jnp.zeros(4)}, jnp.zeros((3, 5)), chunk=8)
+    np.testing.assert_allclose(np.linalg.norm(four.grads[:, 1], axis=-1) / 5, 0.02, rtol=1e-5)
+
+
 SPEC = EnvSpec("toy", (3,), jnp.float32, 3, 1, 0, (), (), ())
 COEFS = {"task": 1.0, "entropy": 0.01, "kl": 0.3, "value": 0.5}
 BUCKETS = 3
@@ -212,24 +228,22 @@ class World:
         return gather(self.several, self.params, groups, (), HYPERS, chunk=chunk), np.asarray(groups.batch.weight)
 
 
-@pytest.fixture(scope="module")
-def world():
-    with jax.enable_x64(True):
-        yield World(np.float64)
+@pytest.fixture(scope="module", params=[np.float64, np.float32], ids=["float64", "float32"])
+def world(request):
+    with jax.enable_x64(request.param is np.float64):
+        yield World(request.param)
 
 
-def close(got, wanted, limit=1e-13):
+def tolerance(world):
+    return 1e-13 if jax.tree.leaves(world.params)[0].dtype == np.float64 else 3e-6
+
+
+def close(got, wanted, limit):
     assert np.linalg.norm(np.asarray(got, np.float64) - wanted) <= limit * np.linalg.norm(wanted)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-13), (np.float32, 3e-6)], ids=["double", "single"])
-def test_groups_add_up_to_the_gradient_of_the_training_loss(dtype, tolerance):
+def test_groups_add_up_to_the_gradient_of_the_training_loss(world):
     """Which normalises the advantages of its batch, while groups must not normalise what is frozen."""
-    with jax.enable_x64(dtype is np.float64):
-        add_up(World(dtype), tolerance)
-
-
-def add_up(world, tolerance):
     found, weight = world.gather()
     assert found.grads.dtype == jax.tree.leaves(world.params)[0].dtype
     n = weight.sum()
@@ -238,7 +252,7 @@ def add_up(world, tolerance):
     grads, metrics = jax.jit(jax.grad(loss, has_aux=True))(world.params, (), HYPERS, world.raw)
     trained = {**COEFS, "kl": 0.0}
     total = sum(coef * found.grads[:, c].sum(0) for c, coef in enumerate(trained.values())) / n
-    close(total, np.asarray(flat(grads)), tolerance)
+    close(total, np.asarray(flat(grads)), tolerance(world))
     for c, (name, sign) in enumerate((("policy_loss", 1), ("entropy", -1), ("kl", 0), ("value_loss", 1))):
         if sign:
             value = metrics[f"train/{name}"]
@@ -256,8 +270,21 @@ def test_weighted_buckets_add_up_and_unweighted_ones_do_not(world):
     for c, coef in enumerate(COEFS.values()):
         whole = coef * found.grads[:, c].sum(0, dtype=np.float64) / steps.sum()
         each = [coef * found.grads[list(b.groups), c].sum(0) / steps[list(b.groups)].sum() for b in buckets]
-        close(sum(b.weight * g for b, g in zip(measured.buckets, each, strict=True)), whole)
+        close(sum(b.weight * g for b, g in zip(measured.buckets, each, strict=True)), whole, tolerance(world))
         assert np.linalg.norm(np.mean(each, axis=0) - whole) > 0.01 * np.linalg.norm(whole)
+
+
+def test_normalising_advantages_per_bucket_changes_the_gradient(world):
+    """Normalised per bucket, advantages would give another gradient of the same batch."""
+    whole = world.gather()[0].grads[:, 0].sum(0)
+    again = np.zeros_like(whole)
+    index, real = group_index(world.batch, world.group, 6)
+    for ids in ((0, 1), (2, 3), (4, 5)):
+        inside = jnp.asarray(np.isin(world.group, ids)[None], world.batch.weight.dtype)
+        bucket = frozen(world.raw._replace(weight=world.raw.weight * inside))
+        groups = of_groups(GroupBatch(bucket, world.reference), index, real)
+        again = again + gather(world.several, world.params, groups, (), HYPERS, chunk=8).grads[:, 0].sum(0)
+    assert np.linalg.norm(again - whole) > 0.01 * np.linalg.norm(whole)
 
 
 def test_heads_get_no_gradient_of_the_other_loss(world):
@@ -273,10 +300,25 @@ def test_heads_get_no_gradient_of_the_other_loss(world):
     assert max(end for layer in layers(world.params) for _, end in layer.parts) == found.grads.shape[-1]
 
 
-def test_chunk_size_does_not_change_gradients(world):
-    one, other = world.gather()[0], world.gather(chunk=4)[0]  # of six groups
+def test_gradient_before_an_update_is_the_plain_policy_gradient(world):
+    found, _ = world.gather()
+    assert float(found.aux.ratio_error.max()) < 1e-6
+    assert float(found.aux.clip_frac.max()) == 0.0
+
+    def plain(params):
+        logits = world.parts.net.unroll(params, (), world.batch.obs, world.batch.reset)[0].logits
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), world.batch.action[..., None], axis=-1)[..., 0]
+        return -(chosen * world.batch.advantage).sum()
+
+    wanted = np.asarray(flat(jax.jit(jax.grad(plain))(world.params)))
+    close(found.grads[:, 0].sum(0), wanted, max(tolerance(world), 1e-6))
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_chunk_size_does_not_change_gradients(world, chunk):
+    one, other = world.gather()[0], world.gather(chunk=chunk)[0]
     assert other.grads.shape == one.grads.shape
-    close(other.grads, one.grads)
+    close(other.grads, one.grads, tolerance(world))
     np.testing.assert_allclose(other.aux.approx_kl, one.aux.approx_kl, atol=1e-9)
 
 
@@ -288,8 +330,8 @@ def test_groups_in_parts_have_the_same_gradients(world):
     groups = of_groups(GroupBatch(world.batch, world.reference), index, real)
     found = gather(world.several, world.params, groups, (), HYPERS, chunk=8, owner=owner)
     whole, _ = world.gather()
-    close(found.grads, whole.grads)
-    close(found.losses, whole.losses)
+    close(found.grads, whole.grads, tolerance(world))
+    close(found.losses, whole.losses, tolerance(world))
     lone = in_parts(np.zeros((2, 3), int), np.array([[True] * 3, [False] * 3]), 2)
     assert lone[2].tolist() == [0, 0, 1]  # a group without rows is there all the same
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hmx.algos.gradients.buckets import ALL, Bucket, split
+from hmx.algos.gradients.buckets import ALL, Bucket, group_advantages, reward_std, split
 from hmx.algos.gradients.measures import TOTAL, Sums, clip_scale, crossfit, measure, noise_of
 from hmx.algos.gradients.per_group import Layer
 
@@ -49,9 +49,9 @@ def test_buckets_are_weighted_by_steps():
     assert found.cos["task"]["a"]["b"] == 0.0
 
 
-def test_norms_do_not_depend_on_the_size_of_a_bucket():
+@pytest.mark.parametrize("groups", [16, 48])
+def test_norms_do_not_depend_on_the_size_of_a_bucket(groups):
     """Equal samples of ten steps each: .353553 however many, where averaged minibatch norms would give .177 or .265."""
-    groups = 48
     each = np.array([-0.25, 0.25]) * 10
     part = whole_of(np.tile(each, (groups, 1)), np.full(groups, 10))
     assert part.norm == pytest.approx(0.353553, abs=1e-6)
@@ -131,6 +131,23 @@ def test_single_bucket_is_the_total_and_the_total_does_not_depend_on_buckets():
     assert one.buckets[0].components == one.whole.components
     assert measure(sums, split(np.arange(1.0, 13.0), 4), COEFS, LAYERS).whole == one.whole
     assert one.whole.name == ALL
+
+
+def test_permuting_groups_changes_only_their_ids(measured):
+    sums, found = measured
+    order = np.random.default_rng(3).permutation(12)
+    moved = Sums(sums.losses[order], sums.grads[order], sums.steps[order], sums.samples[order])
+    again = measure(moved, split(np.arange(1.0, 13.0)[order], 5), COEFS, LAYERS)
+    for a, b in zip(found.buckets, again.buckets, strict=True):
+        assert sorted(a.groups) == sorted(int(order[g]) for g in b.groups)
+        for name, part in a.components.items():
+            other = b.components[name]
+            np.testing.assert_allclose(
+                [part.norm, part.error, part.noise.trace, part.noise.signal],
+                [other.norm, other.error, other.noise.trace, other.noise.signal],
+                rtol=1e-9,
+                atol=1e-15,
+            )
 
 
 def test_noise_scale_matches_a_hand_calculation():
@@ -214,13 +231,13 @@ def test_clip_scale(measured):
     assert clip_scale(found, 0.0) == 1.0
 
 
-def bandit(random, groups, members):
-    """Sums of the two-action bandit at even odds: action 0 pays 1; advantages centred per half.
+def bandit(random, groups, members, by_action=True):
+    """Sums of the two-action bandit at even odds: action 0 pays 1, or a coin does; advantages centred per half.
 
     Returns the in-sample sums and deviations, and those of both halves of each group.
     """
     actions = random.integers(0, 2, (groups, members))
-    reward = 1.0 - actions
+    reward = 1.0 - actions if by_action else random.integers(0, 2, (groups, members)).astype(float)
 
     def sums_of(columns):
         r, a = reward[:, columns], actions[:, columns]
@@ -246,3 +263,33 @@ def test_ranking_by_own_rewards_makes_a_trend_and_crossfit_does_not():
     flat = [crossed[f"bucket_{i}"]["task"] for i in range(1, 5)]
     np.testing.assert_allclose(flat, 0.265, atol=0.01)
     assert max(flat) - min(flat) < 0.1 * (max(in_sample) - min(in_sample))
+
+
+def test_norm_grows_with_the_square_of_the_standard_deviation():
+    """Four members, n of which succeed: centred advantages give .75 s^2, those divided by s give .75 s, on the dot."""
+    for successes, norm, scaled in (
+        (0, 0, 0),
+        (1, 0.265165, 0.530330),
+        (2, 0.353553, 0.612372),
+        (3, 0.265165, 0.530330),
+    ):
+        returns = np.array([[1.0] * successes + [0.0] * (4 - successes)])
+        score = np.where(returns[..., None] == 1.0, np.array([0.5, -0.5]), np.array([-0.5, 0.5]))
+        std = reward_std(returns)[0]
+        for divided, expected, power in ((False, norm, 2), (True, scaled, 1)):
+            grad = -(group_advantages(returns, divided)[..., None] * score).sum(1)
+            assert whole_of(grad, [4.0]).norm == pytest.approx(expected, abs=1e-6)
+            assert whole_of(grad, [4.0]).norm == pytest.approx(0.75 * std**power * np.sqrt(2.0), abs=1e-9)
+
+
+def test_random_rewards_have_variance_and_no_signal():
+    """The same deviations as before, and only the noise scale tells."""
+    coefs = {"task": 1.0}
+    (sums, std), _ = bandit(np.random.default_rng(1), 400, 8, by_action=False)
+    whole = measure(sums, split(std, 4), coefs, ()).whole.components["task"]
+    (real, real_std), _ = bandit(np.random.default_rng(1), 400, 8)
+    signal = measure(real, split(real_std, 4), coefs, ()).whole.components["task"]
+    assert std.mean() == pytest.approx(real_std.mean(), rel=0.05)
+    assert signal.noise.snr > 1000
+    assert whole.noise.snr is None or whole.noise.snr < 10
+    assert whole.norm < 0.1 * signal.norm
