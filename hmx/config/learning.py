@@ -160,8 +160,8 @@ class GumbelConfig:
     )
     symmetries: bool = opt(
         False,
-        "learn from each step as it looks under a random symmetry of the environment, such as the eight of a board, "
-        "if it has any",
+        "transform each step by a random symmetry before learning from it, in environments that have symmetries, such "
+        "as the eight of a board",
     )
 
 

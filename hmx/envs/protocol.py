@@ -67,8 +67,10 @@ class EnvSpec(NamedTuple):
     action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
     redrawn: Callable[..., EnvState] | None = None  # see `hmx.envs.belief`
     unseen_value: Callable[[EnvState, Array], Array] | None = None  # states, values [E] -> what no observation shows
-    symmetries: tuple[tuple[int, ...], ...] = ()  # of what is seen: under each, the action that every action was before
-    turned: Callable[[Array, Array], Array] | None = None  # observations, symmetry [...] -> observations under it
+    symmetries: tuple[tuple[int, ...], ...] = ()  # symmetry of an observation -> original of each action
+    turned: Callable[[Array, Array], Array] | None = (
+        None  # (observations, symmetries [...]) -> transformed observations
+    )
     costly_reset: bool = False  # a reset takes longer than a step, so the batch resets only when an episode ends
     step_seconds: float = 0.0  # simulated time of a step; 0 if the environment states none
     obs_quantities: tuple[Quantity, ...] = ()  # the numbers of an observation in order; empty if not described

@@ -107,8 +107,8 @@ def test_updates_learn_from_what_is_seen_under_symmetries():
     algorithm = make_gumbel(cfg, env)
     before = jax.jit(algorithm.init)(jax.random.key(0))
     after = jax.jit(algorithm.update)(before, hypers_of(algorithm))[0].params
-    first = "torso", "dense_0"
-    assert np.array_equal(after[first[0]][first[1]]["kernel"], before.params[first[0]][first[1]]["kernel"])
+    first, learned = (params["torso"]["dense_0"]["kernel"] for params in (before.params, after))
+    assert np.array_equal(learned, first)
     assert not np.array_equal(after["policy_head"]["bias"], before.params["policy_head"]["bias"])
 
 

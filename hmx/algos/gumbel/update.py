@@ -47,7 +47,7 @@ def imitation_loss(
 
     Cross-entropy of the policy to that of the search (eq. 12 of Danihelka et al.) + `value_weight` x value loss -
     `ent_coef` x entropy + `ref_kl_coef` x KL(policy || reference) if there is a reference, each a mean over the steps
-    that are trained on. With a `key`, each step looks as it does under a random symmetry of the environment.
+    that are trained on. With a `key`, each step is transformed by a random symmetry first.
 
     Raises:
         ValueError: the batch holds no probabilities of a search.
@@ -79,17 +79,16 @@ def imitation_loss(
 
 
 def under_symmetries(spec: EnvSpec, batch: Batch, key: Key) -> Batch:
-    """Return a batch with what each step shows and what it teaches under a random symmetry of the environment.
+    """Transform each step of a batch by a random symmetry of the environment, as AlphaGo Zero does.
 
-    A network then sees a position as often from each side as a board can be turned, as in AlphaGo Zero (Silver et al.
-    2017, Nature 550). Values and rewards do not change.
+    Observations and everything per action change; values and rewards do not (Silver et al. 2017, Nature 550).
     """
     assert spec.turned is not None
     symmetry = jax.random.randint(key, batch.weight.shape, 0, len(spec.symmetries))
-    before = jnp.asarray(spec.symmetries)[symmetry]
+    originals = jnp.asarray(spec.symmetries)[symmetry]
 
     def turned(per_action: Array) -> Array:
-        return jnp.take_along_axis(per_action, before, axis=-1)
+        return jnp.take_along_axis(per_action, originals, axis=-1)
 
     per_action = {"legal": batch.legal, "probs": batch.probs, "reference": batch.reference}
     known = {name: turned(values) for name, values in per_action.items() if values is not None}

@@ -1,7 +1,7 @@
-"""The eight symmetries of the board: what packed observations and actions become under each.
+"""The eight symmetries of the board, which transform packed observations and actions.
 
 Bit 2 of a symmetry's number exchanges rows and columns; then bit 0 reverses the columns, and bit 1 the rows. The rules
-break some ties in a fixed order, so a game that is turned may continue in another way.
+break some ties in a fixed order, so the same action may have another outcome on a transformed board.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hmx.envs.hackmatrix.observation import V
 from hmx.envs.hackmatrix.rules.bits import SIDE, Array, col_of, row_of, u32
 from hmx.envs.hackmatrix.rules.tables import NUM_ACTIONS
 
-_STEPS = ((1, 0), (-1, 0), (0, -1), (0, 1))  # rows and columns that each move goes
+_STEPS = ((1, 0), (-1, 0), (0, -1), (0, 1))  # change of row and column of each move
 _PLANES = int(V.PLANES)
 _POS = 2 * _PLANES  # the word of the player's cell
 
@@ -28,7 +28,7 @@ def _sources(symmetry: int) -> tuple[int, ...]:
 
 
 SYMMETRIES = tuple(map(_sources, range(8)))
-"""For each symmetry, the action that each action was before."""
+"""The original of each action, by symmetry."""
 
 
 def _cells(rows: range, cols: range) -> Array:
@@ -64,7 +64,7 @@ def _reversed_rows(low: Array, high: Array) -> tuple[Array, Array]:
 
 
 def turned(words: Array, symmetry: Array) -> Array:
-    """Return packed observations [..., WORDS] as they look under a symmetry [...] each."""
+    """Transform packed observations [..., WORDS], each by a symmetry [...]."""
     transposes, reverses_rows, reverses_columns = (((symmetry >> bit) & 1 != 0) for bit in (2, 1, 0))
 
     def choose(where: Array, changed: Array, same: Array) -> Array:
