@@ -58,7 +58,7 @@ def resolve(
             raise HmxError("cannot combine a whole configuration with a preset", "give the preset to load_config")
         return Loaded(settings)
     values = {key: user_code.adopt(value) if callable(value) else value for key, value in settings.items()}
-    return load(preset=preset, file=file, values=values, check=check, new_run=True)
+    return load(preset=preset, file=file, values=values, check=check)
 
 
 @for_python

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hmx.cli import completion
-from hmx.cli.options import SIZE_OPTIONS, Preset, Sets, Typed, ask, with_options
+from hmx.cli.options import SIZE_OPTIONS, Start, Typed, with_options
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.coerce import typed_number
 from hmx.config.fields import fields_of
-from hmx.config.option import CONFIG_PANEL
 from hmx.errors import ExitCode, HmxError
 from hmx.reports.compute_config.inputs import BatchInputs
 from hmx.reports.compute_config.request import SizesRequest
@@ -29,12 +28,6 @@ Run = Annotated[
 ]
 # The full name of this input does not fit into the help of a terminal of 80 columns.
 TargetInFull = Annotated[str | None, typer.Option("--forward-pass-minibatch-target-size", hidden=True)]
-ConfigFile = Annotated[
-    Path | None,
-    ask(
-        "--config", "FILE", "Start from a configuration file, or from one with a table `batch` of sizes.", CONFIG_PANEL
-    ),
-]
 
 
 @with_options((*SIZE_OPTIONS, *_INPUTS.values()), default="that of the configuration")
@@ -43,10 +36,8 @@ def compute_config(
     request: SizesRequest,
     run: Run = None,
     target_in_full: TargetInFull = None,
-    preset: Preset = None,
-    config: ConfigFile = None,
-    sets: Sets = None,
     *,
+    start: Start,
     outputs: ReportOutputs,
 ) -> None:
     """Compute the sizes of a run before starting it.
@@ -54,7 +45,7 @@ def compute_config(
     Shows what follows from the numbers of agents and environments, the batch, the minibatch and the horizon:
     sequences, updates, memory, schedules and time. Sizes that cannot work are marked and refused, with values that do.
     Inputs such as --num-agents alone size the Metta training equations. Without them, or with a run, a file, a preset
-    or --env, the sizes are those of hmx train, whose options it takes.
+    or --env, the sizes are those of hmx train, whose options it takes. A file may also have a table `batch` of inputs.
 
     Example: hmx compute-config --num-agents 24
 
@@ -76,7 +67,7 @@ def compute_config(
             raise HmxError(f"cannot combine --sweep with {name}", "leave one of them out")
     trained = {key: value for key, value in typed.items() if key not in _INPUTS}
     named = [*given, *([] if request.sweep is None else [swept_input(request.sweep)])]
-    source = read_source(preset, config, run, sets or (), trained, named)
+    source = read_source(start.preset, start.config, run, start.sets or (), trained, named)
     if request.sweep is not None:
         found = sweep_sizes(source, given, request.sweep, request)
         write_outputs(found, sweep_document(found), outputs, sweep_table(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from hmx.cli.options import DryRun, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.cli.options import Execution, RunArgument, Sets, Typed, flagged, with_devices, with_options
 from hmx.cli.output import Outputs
 from hmx.config.fields import FIELDS
 from hmx.config.problem import parse_sets
@@ -23,9 +23,8 @@ def fork(
     typed: Typed,
     hosts: Hosts,
     sets: Sets = None,
-    dry_run: DryRun = False,
-    quiet: Quiet = False,
     *,
+    execution: Execution,
     outputs: Outputs,
 ) -> None:
     """Continue a run from a checkpoint as a new run, with changed settings.
@@ -42,14 +41,14 @@ def fork(
     from hmx.cli.training import announce, execute, show_plan
 
     changes = {**parse_sets(sets or ()), **with_devices(typed, hosts)}
-    if dry_run:
+    if execution.dry_run:
         from hmx.jobs.fork import plan
 
         planned = plan(run, request, changes=changes)
         show_plan(planned, outputs, planned.parent)
         return
-    announce(f"forking {quoted(str(run), 100)}", hosts, quiet)
+    announce(f"forking {quoted(str(run), 100)}", hosts, execution.quiet)
     from hmx.jobs.fork import fork as job  # imports JAX, which takes seconds
 
     start = partial(job, run, request, changes=changes, command_line=["hmx", *sys.argv[1:]])
-    execute(start, hosts, outputs, quiet)
+    execute(start, hosts, outputs, execution.quiet)

@@ -206,13 +206,21 @@ class Start:
         """Load the configuration, with the typed values."""
         from hmx.registry.load import load
 
-        return load(preset=self.preset, file=self.config, sets=self.sets or (), flags=typed, new_run=True)
+        return load(preset=self.preset, file=self.config, sets=self.sets or (), flags=typed)
 
     def bound(self, typed: Typed) -> Loaded:
         """Load the configuration with the SHA-256 of every file of the user."""
         from hmx.registry.load import bind
 
         return bind(self.load(typed))
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a job that may take long is executed."""
+
+    dry_run: DryRun = False
+    quiet: Quiet = False
 
 
 def with_devices(typed: Typed, hosts: Hosts) -> Typed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 
-from hmx.cli.options import DryRun, Quiet, RunArgument, Sets, Typed, flagged, with_devices, with_options
+from hmx.cli.options import Execution, RunArgument, Sets, Typed, flagged, with_devices, with_options
 from hmx.cli.output import Outputs
 from hmx.config.problem import parse_sets
 from hmx.config.textfile import quoted
@@ -18,9 +18,8 @@ def resume(
     typed: Typed,
     hosts: Hosts,
     sets: Sets = None,
-    dry_run: DryRun = False,
-    quiet: Quiet = False,
     *,
+    execution: Execution,
     outputs: Outputs,
 ) -> None:
     """Resume a run from its latest intact checkpoint.
@@ -34,12 +33,12 @@ def resume(
     from hmx.cli.training import announce, execute, show_plan
 
     changes = {**parse_sets(sets or ()), **with_devices(typed, hosts)}
-    if dry_run:
+    if execution.dry_run:
         from hmx.jobs.resume import plan
 
         show_plan(plan(run, changes=changes), outputs)
         return
-    announce(f"resuming {quoted(str(run), 100)}", hosts, quiet)
+    announce(f"resuming {quoted(str(run), 100)}", hosts, execution.quiet)
     from hmx.jobs.resume import resume as job  # imports JAX, which takes seconds
 
-    execute(partial(job, run, changes=changes, command_line=["hmx", *sys.argv[1:]]), hosts, outputs, quiet)
+    execute(partial(job, run, changes=changes, command_line=["hmx", *sys.argv[1:]]), hosts, outputs, execution.quiet)

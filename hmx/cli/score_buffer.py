@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hmx.cli import completion
-from hmx.cli.options import DryRun, Quiet, argument, ask, switch
+from hmx.cli.options import Execution, argument, ask, switch
 from hmx.cli.output import ReportOutputs, write_outputs
 from hmx.config.option import OUTPUT_PANEL
 from hmx.reports.score_buffer.request import POSITIONS, ScoreRequest
@@ -37,10 +37,9 @@ def score_buffer(
     checkpoint: CheckpointRun = None,
     out: Out = None,
     strict: Strict = False,
-    dry_run: DryRun = False,
     *,
+    execution: Execution,
     outputs: ReportOutputs,
-    quiet: Quiet = False,
 ) -> None:
     """Score how much decisions mattered.
 
@@ -52,13 +51,13 @@ def score_buffer(
     """
     from hmx.console.progress import progress
 
-    if dry_run:
+    if execution.dry_run:
         from hmx.reports.score_buffer import document, job
 
         plan = job.dry_run(path, checkpoint=checkpoint, request=request, out=out)
         write_outputs(plan, document.plan_document(plan), outputs)
         return
-    with progress(quiet) as report:
+    with progress(execution.quiet) as report:
         from hmx.reports.score_buffer import document, job
         from hmx.reports.score_buffer.findings import check_gates
 

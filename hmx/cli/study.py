@@ -14,10 +14,9 @@ import typer
 from hmx.cli import completion
 from hmx.cli.boundary import print_json, say, write_report
 from hmx.cli.options import (
-    DryRun,
+    Execution,
     Json,
     Preset,
-    Quiet,
     Sets,
     Start,
     Typed,
@@ -69,8 +68,7 @@ def new(
     ] = None,
     sets: Sets = None,
     typed: Typed,
-    dry_run: DryRun = False,
-    quiet: Quiet = False,
+    execution: Execution,
     outputs: Outputs,
 ) -> None:
     """Make a study: what to vary, what to optimise, and how to search.
@@ -89,17 +87,17 @@ def new(
 
     folder = study_place(study)
     configs, speed = _configs(typed, sets, config or [], preset), None
-    if dry_run:
+    if execution.dry_run:
         from hmx.console.progress import status
 
         made = plan_study(folder, configs, space or (), request)
-        with status("measuring the speed of training", quiet):
+        with status("measuring the speed of training", execution.quiet):
             speed = measure_speed(made)
     else:
         made = new_study(folder, configs, space or (), request)
     found = plan_of(made, speed)
     write_outputs({"trials": made.settings.trials, **found.to_json()}, summaries.plan(found), outputs)
-    if not dry_run and not outputs.json:
+    if not execution.dry_run and not outputs.json:
         say("wrote", f"{made.folder}: {counted(made.settings.trials, 'trial')}")
         say("train with", f"hmx study work {shlex.quote(str(study))}")
 
@@ -124,9 +122,9 @@ def work(
         bool,
         switch("--other-versions", "Work although the study was made with other package versions.", SEARCH_PANEL),
     ] = False,
-    dry_run: DryRun = False,
-    quiet: Quiet = False,
     json: Json = False,
+    *,
+    execution: Execution,
 ) -> None:
     """Train the trials of a study until nothing is left to do.
 
@@ -144,11 +142,11 @@ def work(
     from hmx.study.create import find_study
 
     folder = find_study(study)
-    file = cluster_file(folder, request, other_versions)
+    quiet, file = execution.quiet, cluster_file(folder, request, other_versions)
     if file is not None:
-        _show_file(file if dry_run else write(file, request.submit), request.submit, dry_run, json)
+        _show_file(file if execution.dry_run else write(file, request.submit), request.submit, execution.dry_run, json)
         return
-    if dry_run:
+    if execution.dry_run:
         raise HmxError("--dry-run requires --slurm or --kubernetes", "hmx study status STUDY shows what is left to do")
     if not quiet:
         say("starting", f"a worker of {folder}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from hmx.cli.options import DryRun, Full, Quiet, Start, Typed, flagged, switch, with_devices, with_options
+from hmx.cli.options import Execution, Full, Start, Typed, flagged, switch, with_devices, with_options
 from hmx.cli.output import Outputs
 from hmx.config.option import RUN_PANEL
 from hmx.runs.cluster.hosts import Hosts
@@ -17,9 +17,8 @@ def train(
     typed: Typed,
     hosts: Hosts,
     force: Annotated[bool, switch("--force", "Replace a run of the same name.", RUN_PANEL)] = False,
-    dry_run: DryRun = False,
+    execution: Execution,
     full: Full = False,
-    quiet: Quiet = False,
     outputs: Outputs,
 ) -> None:
     """Train an agent.
@@ -32,7 +31,7 @@ def train(
     task = start.bound(with_devices(typed, hosts))
     from hmx.cli.training import dry, run
 
-    if dry_run:
+    if execution.dry_run:
         dry(task, force=force, outputs=outputs, full=full)
     else:
-        run(task, hosts, force=force, outputs=outputs, quiet=quiet)
+        run(task, hosts, force=force, outputs=outputs, quiet=execution.quiet)

@@ -24,7 +24,7 @@ from hmx.gates.records import ATTEMPT, CODE, CONFIG, SOURCE, Attempt, GateProgra
 from hmx.records import atomic, meta
 from hmx.records.atomic import writing
 from hmx.registry import user_code
-from hmx.registry.load import Loaded, bind, load
+from hmx.registry.load import Loaded, bind, load_stored
 from hmx.registry.trust import check_allowed
 from hmx.registry.user_code import HASHES
 from hmx.reports.compare.notices import is_of_task
@@ -48,7 +48,7 @@ def load_changed(attempt: Attempt, sets: Sequence[str] = (), flags: Mapping[str,
     Raises:
         HmxError: a change is not valid (exit code 2), or the configuration is damaged (3).
     """
-    loaded = load(file=attempt.folder / CONFIG, environ={}, sets=sets, flags=flags, check=False)
+    loaded = load_stored(attempt.folder / CONFIG, sets, flags)
     folder = attempt.folder.resolve() / CODE
     kept = {key: f"{folder / name}:{parse(loaded.values[key]).function}" for key, name in attempt.program.code.items()
             if loaded.origins[key].startswith(CONFIG)}  # fmt: skip

@@ -25,7 +25,7 @@ from hmx.records.paths import DEFAULT_ROOT, METRICS, RunPaths
 from hmx.records.plain import JsonResult
 from hmx.records.verify import Damage, VerifyResult
 from hmx.registry.derive import derive
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 
 if TYPE_CHECKING:
     from hmx.jobs.evaluation import Progress
@@ -171,7 +171,7 @@ def _row(paths: RunPaths) -> RunRow:
     total = left = None
     if state == "running":
         with contextlib.suppress(HmxError):
-            config = load(file=paths.config, environ={}, check=False).config
+            config = load_stored(paths.config).config
             total = derive(config).total_env_steps
             left = max(total - env_steps, 0) * config.run.num_seeds / speed if speed else None
     return RunRow(

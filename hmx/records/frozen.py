@@ -20,7 +20,7 @@ from hmx.records import checkpoints, jsonl, meta
 from hmx.records.artefact import REPORT_SCHEMA, NewerSchema, foreign, read_json
 from hmx.records.meta import Meta
 from hmx.records.paths import CONFIG, EVALUATION, META, METRICS, REPORTS, RunPaths
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 
 
 class Copy(NamedTuple):
@@ -41,7 +41,7 @@ def read_config(paths: RunPaths) -> Config:
     if problem is not None:
         raise problem
     try:
-        return load(file=paths.config, environ={}, check=False).config
+        return load_stored(paths.config).config
     except HmxError as failure:
         if isinstance(failure.__cause__, OSError):
             raise Unreadable(failure.message, failure.hint, ExitCode.ARTEFACT) from failure
@@ -124,12 +124,12 @@ def config_fault(paths: RunPaths, exact: bool = False) -> HmxError | None:
         )
         return _damaged(paths, why, None) if older else None
     try:
-        new = load(file=paths.config, environ={}, check=False).config
+        new = load_stored(paths.config).config
     except HmxError as fault:
         return fault if _is_newer(text) else _damaged(paths, f"is damaged: {fault.message}", kept)
     if kept is None:
         return None if _agrees_with_digests(paths, text, known) else _damaged(paths, "has changed", None)
-    if changed := codec.diff(load(file=kept.path, environ={}, check=False).config, new):
+    if changed := codec.diff(load_stored(kept.path).config, new):
         update = kept.path.parent.name
         lines = [f"  {key}: {show(before)} became {show(after)}" for key, (before, after) in changed.items()]
         return _damaged(paths, "\n".join([f"has changed since checkpoint {update}:", *lines]), kept)

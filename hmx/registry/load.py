@@ -94,21 +94,19 @@ def load(
     flags: Mapping[str, Any] | None = None,
     values: Mapping[str, Any] | None = None,
     check: bool | Collection[str] = True,
-    new_run: bool = False,
 ) -> Loaded:
-    """Combine the layers and check the result.
+    """Combine the layers of a new configuration and check the result.
 
     Args:
         preset: name of a preset, see `hmx.config.presets`; None or `default` for the defaults of the schema.
-        file: a configuration file, or a run folder, which contains a `run.toml`.
+        file: a configuration file, or a run folder, which contains a `run.toml`. The name of that run is left out,
+            since it is in use.
         environ: the environment variables; None for those of the process.
         sets: texts of the form `section.key=value`.
         flags: values of command-line options by dotted key; None for options that were not given.
         values: values by dotted key that a Python program passes, which win over all others.
         check: whether to look for all problems as well, if the sizes of the environment are known without building it;
             or the sections whose own problems to look for. Types and names are always checked.
-        new_run: whether the configuration is for a new run: if `file` is the run.toml of a run, its name is then left
-            out, since it is in use.
 
     Returns:
         The configuration as given, see `bind`.
@@ -121,15 +119,9 @@ def load(
         raw = presets.values(preset)
         layers.add(raw, dict.fromkeys(raw, f"preset {preset}"), text=False)
     if file is not None:
-        _add_file(layers, Path(file), new_run)
+        _add_file(layers, Path(file), of_new_run=True)
     _add_environ(layers, os.environ if environ is None else environ)
-    for found in map(split_set, sets):
-        if isinstance(found, Problem):
-            layers.problems.append(found)
-        else:
-            layers.add(found, dict.fromkeys(found, "--set"), text=True)
-    typed = {key: value for key, value in (flags or {}).items() if value is not None}
-    layers.add(typed, {key: FIELDS[key].flag or "--set" for key in typed}, text=True)
+    _add_options(layers, sets, flags or {})
     layers.add(values or {}, dict.fromkeys(values or {}, VALUES), text=True)
     cfg = _with_defaults(layers, preset is not None or file is not None)
     sizes = known_sizes(cfg.env) if check else None
@@ -144,6 +136,30 @@ def load(
     if unfit:
         raise error_of(unfit, values_of(cfg), layers.origins)
     return Loaded(cfg, layers.origins, sizes)
+
+
+def load_stored(file: str | Path, sets: Iterable[str] = (), flags: Mapping[str, Any] | None = None) -> Loaded:
+    """Read a configuration as a run, a checkpoint, a study or a gate keeps it, with changes.
+
+    Environment variables do not count, and only types and names are checked; arguments and errors as of `load`.
+    """
+    layers = _Layers()
+    _add_file(layers, Path(file), of_new_run=False)
+    _add_options(layers, sets, flags or {})
+    cfg = _with_defaults(layers, named=True)
+    if layers.problems:
+        raise error_of(layers.problems, values_of(cfg), layers.origins)
+    return Loaded(cfg, layers.origins)
+
+
+def _add_options(layers: _Layers, sets: Iterable[str], flags: Mapping[str, Any]) -> None:
+    for found in map(split_set, sets):
+        if isinstance(found, Problem):
+            layers.problems.append(found)
+        else:
+            layers.add(found, dict.fromkeys(found, "--set"), text=True)
+    typed = {key: value for key, value in flags.items() if value is not None}
+    layers.add(typed, {key: FIELDS[key].flag or "--set" for key in typed}, text=True)
 
 
 def _with_defaults(layers: _Layers, named: bool) -> Config:
@@ -195,12 +211,12 @@ def read_file(file: Path) -> tuple[dict[str, Any], dict[str, int]]:
     return codec.parse_toml(text, str(path))
 
 
-def _add_file(layers: _Layers, file: Path, new_run: bool) -> None:
+def _add_file(layers: _Layers, file: Path, of_new_run: bool) -> None:
     values, lines = read_file(file)
     path = file / RUN_FILE if file.is_dir() else file
-    if new_run:
+    if of_new_run:
         values.pop("env.sha256", None)  # of the other run's environment
-    if new_run and path.name == RUN_FILE and values.get("run.name") == path.resolve().parent.name:
+    if of_new_run and path.name == RUN_FILE and values.get("run.name") == path.resolve().parent.name:
         del values["run.name"]
     origins = {k: f"{path.name}:{lines[k]}" if k in lines else path.name for k in values}
     layers.add(values, origins, text=False)

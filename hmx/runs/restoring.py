@@ -16,7 +16,7 @@ from hmx.records import frozen
 from hmx.records.checkpoints import Manifest
 from hmx.records.layout import find_policy, find_run
 from hmx.records.paths import CHECKPOINTS, CONFIG, DEFAULT_ROOT, RunPaths
-from hmx.registry.load import Loaded, load
+from hmx.registry.load import Loaded, load_stored
 from hmx.runs import checkpoint, weights
 from hmx.runs.checkpoint import migrate
 from hmx.runs.loop import seed_state
@@ -252,7 +252,7 @@ def _configuration(folder: Path) -> Loaded:
     if not copy.is_file():
         message = f"checkpoint {folder} contains no {CONFIG}"
         raise HmxError(message, "give the folder of its run", ExitCode.ARTEFACT)
-    return load(file=copy, environ={}, check=False)
+    return load_stored(copy)
 
 
 def _pick(folder: Path, update: int | None) -> Path:

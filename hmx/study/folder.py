@@ -17,7 +17,7 @@ from hmx.config.textfile import MAX_BYTES, quoted
 from hmx.errors import ExitCode, HmxError
 from hmx.records.artefact import NewerSchema, check_schema
 from hmx.records.plain import JsonValue, plain_object, typed
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 from hmx.study.check import check_confirmation, check_history, check_settings, check_trial
 from hmx.study.records import (
     CONFIG_KEY,
@@ -97,7 +97,7 @@ def _read_config(path: Path) -> Config:
     except OSError as problem:
         hint = "the study needs the configuration that it was made with: restore it, or make another study"
         raise HmxError(f"cannot read {path}: {words(problem)}", hint, ExitCode.ARTEFACT) from None
-    return load(file=path, environ={}, check=False).config
+    return load_stored(path).config
 
 
 def read_settings(folder: Path, revision: int) -> StudySettings:

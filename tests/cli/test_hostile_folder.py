@@ -30,7 +30,7 @@ from hmx.records import atomic
 from hmx.records import meta as metas
 from hmx.records.paths import RunPaths
 from hmx.registry import trust, user_code
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 
 COMMANDS = dict(leaves())
 RAN = "ran.txt"
@@ -159,7 +159,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, trained: Path) -> Path:
 
 
 def _make_foreign(place: Path, run: Path, name: str, changes: dict[str, str]) -> None:
-    text = codec.to_toml(replace(load(file=run, environ={}, check=False).config, changes))
+    text = codec.to_toml(replace(load_stored(run).config, changes))
     (place / f"{name}.toml").write_text(text)
     paths = RunPaths(place / "runs", name)
     shutil.copytree(run, paths.folder)
@@ -169,7 +169,7 @@ def _make_foreign(place: Path, run: Path, name: str, changes: dict[str, str]) ->
     study = place / "studies" / name
     words = ["study", "new", str(study), "--config", str(run), "--steps", "4096", "--space", "algo.gamma=0.9|0.99"]
     assert CliRunner().invoke(app, words, prog_name="hmx").exit_code == 0
-    base = load(file=study / "configs" / "base.toml", environ={}, check=False).config
+    base = load_stored(study / "configs" / "base.toml").config
     (study / "configs" / "base.toml").write_text(codec.to_toml(replace(base, changes)))
     gate = place / "gates" / name
     assert CliRunner().invoke(app, ["gate", "new", str(gate), "--config", str(run)], prog_name="hmx").exit_code == 0

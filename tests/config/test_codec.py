@@ -13,7 +13,7 @@ from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.schema import AlgoConfig, Config, RewardWeights
 from hmx.envs.suites.entries import SCENARIOS
 from hmx.errors import ExitCode, HmxError
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 KINDS = {
@@ -55,7 +55,7 @@ def test_written_file_loads_with_the_line_of_each_value(tmp_path):
     cfg = replace(Config(), {"algo.gamma": 0.5, "net.hidden": (8, 9), "run.name": 'a"b\\c\n'})
     file = tmp_path / "run.toml"
     file.write_text(codec.to_toml(cfg), encoding="utf-8")
-    loaded = load(file=file, environ={}, check=False)
+    loaded = load_stored(file)
     assert loaded.config == cfg
     lines = file.read_text(encoding="utf-8").splitlines()
     for key, origin in loaded.origins.items():

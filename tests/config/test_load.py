@@ -16,7 +16,7 @@ from hmx.config.option import opt
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
 from hmx.registry.check import known_problems, known_warnings
-from hmx.registry.load import load, read_request
+from hmx.registry.load import load, load_stored, read_request
 
 
 def failure(**layers):
@@ -303,13 +303,13 @@ def test_new_run_does_not_inherit_the_name_of_its_template(tmp_path, monkeypatch
     (folder / "run.toml").write_text(codec.to_toml(cfg))
     monkeypatch.chdir(folder)
     for file in (folder, folder / "run.toml", "run.toml", "."):
-        assert load(file=file, environ={}).config == cfg
-        loaded = load(file=file, environ={}, new_run=True)
+        assert load_stored(file).config == cfg
+        loaded = load(file=file, environ={})
         assert loaded.config == replace(cfg, {"run.name": ""})
         assert loaded.origins["run.name"] == "default"
     (tmp_path / "copy.toml").write_text(codec.to_toml(cfg))
-    assert load(file=tmp_path / "copy.toml", environ={}, new_run=True).config == cfg
-    assert load(file=folder, environ={}, sets=["run.name=mine"], new_run=True).config == cfg
+    assert load(file=tmp_path / "copy.toml", environ={}).config == cfg
+    assert load(file=folder, environ={}, sets=["run.name=mine"]).config == cfg
 
 
 def test_unreadable_files_are_refused(tmp_path):

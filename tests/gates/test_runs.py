@@ -27,7 +27,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         shutil.copy(EXAMPLE, "mine.py")
-        loaded = load(flags={**SIZES, "algo.name": "./mine.py"}, environ={}, new_run=True)
+        loaded = load(flags={**SIZES, "algo.name": "./mine.py"}, environ={})
         made = new_gate(folder / "gates" / "own", GateRequest(max_seeds=3, error=0.5, attempts=1), loaded)
         yield made
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_compared_is_refused_and_leaves_no_attempt(
 
 def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    loaded = load(flags=SIZES, environ={}, new_run=True)
+    loaded = load(flags=SIZES, environ={})
     gate = new_gate(tmp_path / "gates" / "src", GateRequest(max_seeds=3, error=0.5, attempts=1), loaded)
     here = Path(hmx.errors.__file__).parent
     shutil.copytree(here, tmp_path / "branch" / "hmx", ignore=shutil.ignore_patterns("__pycache__"))
@@ -146,7 +146,7 @@ def test_a_checkout_with_a_comment_is_the_same_program(tmp_path: Path, monkeypat
 
 def test_a_metric_that_no_run_reports_is_an_error_of_the_baseline(own: Ledger, tmp_path: Path) -> None:
     edit()
-    loaded = load(flags={**SIZES, "algo.name": "./mine.py"}, environ={}, new_run=True)
+    loaded = load(flags={**SIZES, "algo.name": "./mine.py"}, environ={})
     gate = new_gate(tmp_path / "gates" / "g", GateRequest(metric="nope", maximize=True, at=320), loaded)
     with pytest.raises(HmxError, match="the baseline fails: nope has no value in the last tenth of") as caught:
         try_change(gate, Change(sets=("algo.gamma=0.9",)))
@@ -189,7 +189,7 @@ def test_checkouts_that_this_hmx_cannot_use_have_failed(own: Ledger, tmp_path: P
 @pytest.mark.thorough
 def test_a_checkout_trains_its_side_with_its_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    loaded = load(flags=SIZES, environ={}, new_run=True)
+    loaded = load(flags=SIZES, environ={})
     gate = new_gate(tmp_path / "gates" / "src", GateRequest(max_seeds=3, error=0.5, attempts=1), loaded)
     here = Path(hmx.errors.__file__).parent
     shutil.copytree(here, tmp_path / "branch" / "hmx", ignore=shutil.ignore_patterns("__pycache__"))

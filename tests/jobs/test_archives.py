@@ -25,7 +25,7 @@ from hmx.records import jsonl, score_file
 from hmx.records.frozen import read_config
 from hmx.records.layout import RunPaths
 from hmx.records.metrics_table import METRICS
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 from hmx.reports.grad_report.job import grad_report
@@ -226,6 +226,6 @@ def test_new_report_is_compared_with_archived_gradient_report(pristine: Path, is
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_archived_configuration_file_loads_with_every_value(name: str) -> None:
     path = ARCHIVE / f"{name}.toml"
-    cfg = load(file=path, environ={}, check=False).config
+    cfg = load_stored(path).config
     assert_values_of_file(cfg, path)
     assert sum(get(cfg, key) != field.default for key, field in FIELDS.items()) > 50

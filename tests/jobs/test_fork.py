@@ -23,7 +23,7 @@ from hmx.jobs.runs import verify
 from hmx.records import meta as metas
 from hmx.records.layout import find_run
 from hmx.registry import trust, user_code
-from hmx.registry.load import load
+from hmx.registry.load import load, load_stored
 from hmx.runs import checkpoint
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
@@ -55,7 +55,7 @@ def at(update, name="child"):
 
 def state(run, update):
     """The bits of a checkpoint."""
-    session = open_session(load(file=run, environ={}).config)
+    session = open_session(load_stored(run).config)
     arrays = checkpoint.to_host(restore(session, find_run(run), update).state)
     return {name: (array.dtype, array.tobytes()) for name, array in arrays.items()}
 
@@ -73,7 +73,7 @@ def test_a_fork_without_changes_equals_its_parent_bit_for_bit(parent, determinis
     (entry,) = meta.resumes
     assert (entry.update, entry.changes) == (4, {})
     assert entry.parent == {"name": "parent", "run_id": parents.run_id}
-    assert load(file=done.run, environ={}).config.run.name == "child"
+    assert load_stored(done.run).config.run.name == "child"
 
 
 def test_a_fork_of_q_learning_continues_with_its_replay_buffer(make_config, deterministic):
@@ -92,7 +92,7 @@ def test_changes_apply_from_the_checkpoint_on_and_are_recorded(parent, determini
     assert old[:12] == new[:12] and old[12] != new[12]
     ratio = [b["train/learning_rate"] / a["train/learning_rate"] for a, b in zip(old, new, strict=True)]
     assert ratio == pytest.approx([1] * 12 + [0.2] * 4)
-    cfg = load(file=first.run, environ={}).config
+    cfg = load_stored(first.run).config
     assert (cfg.algo.learning_rate, cfg.env.slip) == (1e-4, 0.0)
     (entry,) = metas.read(first.run / "meta.json").resumes
     assert entry.command == ("hmx", "fork")
@@ -243,7 +243,7 @@ def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, mak
         resume(run, changes={"env.my.step_cost": "0.5"})
     assert found.value.hint == f"hmx fork {run} --set env.my.step_cost=0.5 --steps 128"  # the run is finished
     child = fork(run, at(1), changes={"env.my.step_cost": "0.5"}, sinks=[watcher(stop_in="compiling")]).run
-    assert dict(load(file=child, environ={}).config.env.my)["step_cost"] == 0.5
+    assert dict(load_stored(child).config.env.my)["step_cost"] == 0.5
     assert (child / "environment.py").read_bytes() == Path("game.py").read_bytes() and verify(child).damage == ()
     assert metas.read(child / "meta.json").resumes[0].changes == {"env.my.step_cost": [0.01, 0.5]}
     with pytest.raises(
@@ -255,7 +255,7 @@ def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, mak
     with pytest.raises(HmxError, match=r"env.my.size: 5 cannot become 6") as found:
         resume(run, changes={"env.my.size": "6"})
     assert found.value.hint == bigger
-    assert plan(load(file=run, sets=["env.my.size=6"], environ={}, new_run=True).config).sizes.num_updates == 2
+    assert plan(load(file=run, sets=["env.my.size=6"], environ={}).config).sizes.num_updates == 2
 
 
 SIZED = """
@@ -278,7 +278,7 @@ def test_a_size_that_changed_in_the_file_of_the_environment_leads_to_a_new_run(t
         with pytest.raises(HmxError, match=r"does not fit this configuration:\n  actors/env_state") as found:
             again()
         assert found.value.hint == f"hmx train --config {run}"
-    assert plan(load(file=run, environ={}, new_run=True).config).sizes.num_updates == 2
+    assert plan(load(file=run, environ={}).config).sizes.num_updates == 2
 
 
 def test_meta_of_a_plain_resumption_has_no_field_that_older_versions_lack(parent):

@@ -18,7 +18,7 @@ from hmx.play.request import WatchRequest
 from hmx.play.watch import watch
 from hmx.records import meta as metas
 from hmx.registry import trust, user_code
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 from hmx.reports.compare.job import compare
 from hmx.reports.compare.request import CompareRequest
 
@@ -41,7 +41,7 @@ def test_a_run_keeps_its_environment_and_refuses_a_changed_one(game, make_config
     with pytest.raises(HmxError, match=r"env.my.size = huge \(--set\)|env.my.size = huge: must be a whole number"):
         plan(make_config(2, env__id="./game.py", **{"env.my.size": "huge"}))
     run = train(cfg).run
-    stored, meta = load(file=run, environ={}).config.env, metas.read(run / "meta.json")
+    stored, meta = load_stored(run).config.env, metas.read(run / "meta.json")
     assert stored.sha256 == meta.environment["sha256"] and meta.environment["path"] == str(game)
     assert (run / "environment.py").read_bytes() == game.read_bytes() and verify(run).intact
     assert evaluate(run, episodes=4).policies[0].info is not None

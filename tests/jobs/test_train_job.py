@@ -15,7 +15,7 @@ from new_runs import plan, train
 from hmx.config.schema import Config
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
-from hmx.registry.load import load
+from hmx.registry.load import load_stored
 from hmx.reports.summaries import training
 
 MakeConfig = Callable[..., Config]
@@ -44,7 +44,7 @@ def test_run_ends_with_its_table(make_config: MakeConfig, watcher: Any, lines: A
         assert record["actions/left_frac"] + record["actions/right_frac"] == pytest.approx(1)
         assert ("train/mean_episode_return" in record) == (record["train/num_episodes"] > 0)
 
-    assert load(file=result.run, environ={}).config == cfg
+    assert load_stored(result.run).config == cfg
     assert [p.name for p in records.complete(result.run / "checkpoints")] == ["2", "4", "5"]
     meta = metas.read(result.run / "meta.json")
     assert (meta.state, meta.update, meta.env_steps, meta.command) == ("finished", 5, 160, ("hmx", "train"))
@@ -69,7 +69,7 @@ def test_seeds_are_trained_and_evaluated_side_by_side(make_config: MakeConfig, l
 def test_unnamed_runs_are_numbered(make_config: MakeConfig) -> None:
     names = [train(make_config(1, run__name="")).run for _ in range(2)]
     assert [path.name for path in names] == ["corridor-ppo-s0-001", "corridor-ppo-s0-002"]
-    assert load(file=names[0], environ={}).config.run.name == names[0].name
+    assert load_stored(names[0]).config.run.name == names[0].name
 
 
 def test_run_stopped_by_a_signal_can_be_resumed(make_config: MakeConfig, watcher: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -124,14 +125,14 @@ def make_q_reporter(cfg: Config, env: Env, request: ProbeRequest, stored: Stored
     return QReporter(components, request, stored)
 
 
-class QReporter:
+class QReporter(results.EpisodeReporter):
     """Report as `make_reporter` says on train states of Q-learning, with episodes of the run's current policy.
 
     It explores as in the next update, so its episodes are those that would enter the buffer.
     """
 
     def __init__(self, components: DqnComponents, request: ProbeRequest, stored: Stored | None) -> None:
-        self.request, self.stored = request, stored
+        super().__init__(components.cfg.algo, request, stored)
         self.parts = parts = q_terms.with_num_envs(components, request.groups * request.per_group)
         # by whether the keys of steps are common
         self.probers = {common: make_q_prober(parts, request, common, stored) for common in (False, True)}
@@ -161,9 +162,7 @@ class QReporter:
         sums_of = partial(self._sums, probe, state.params, target)
         played = (probe.history.items, probe.log_prob, probe.value)
         ratio_error, value_error = q_terms.in_blocks(partial(self.recheck, player, played), slots)
-        return results.report_on_episodes(
-            request,
-            self.parts.cfg.algo,
+        report = self.report(
             episodes,
             self._figure(probe, found, slots),
             sums_of(np.arange(request.per_group)),
@@ -171,9 +170,8 @@ class QReporter:
             q_terms.COEFS,
             state.params,
             results.Consistency(ratio_error=float(ratio_error.max()), value_error=float(value_error.max())),
-            self.stored,
-            epsilon=float(player.epsilon),
         )
+        return replace(report, epsilon=float(player.epsilon))
 
     def _sums(self, probe: QProbe, params: Params, target: Host, members: Ints) -> Sums:
         """Compute the gradients of all groups, over some members of each; `target` is by slot, `[T E]`."""

@@ -109,61 +109,63 @@ class Reporter(Protocol):
         ...
 
 
-def report_on_episodes(
-    request: ProbeRequest,
-    algo: AlgoConfig,
-    episodes: ProbeEpisodes,
-    figure: Figure | None,
-    sums: Sums,
-    half_sums: Callable[[Ints], Sums],
-    coefs: Mapping[str, float],
-    params: Params,
-    consistency: Consistency,
-    stored: Stored | None,
-    epsilon: float | None = None,
-) -> GradReport:
-    """Rank groups of episodes and measure the gradients of their buckets.
+class EpisodeReporter:
+    """A reporter that ranks groups of episodes and measures the gradients of their buckets."""
 
-    `figure` ranks groups, None by the standard deviation of their returns; `half_sums` are the gradients of all groups
-    for the given members of each.
-    """
-    members, half = np.arange(request.per_group), request.per_group // 2
-    ranks = score(figure, episodes.returns, members)
-    measures = measure(sums, split(ranks, request.buckets, request.own_zero), coefs, layers(params))
-    crossed: Mapping[str, Mapping[str, float]] = {}
-    if request.crossfit:
-        turns = (members[:half], members[half:])
-        scores = np.stack([score(figure, episodes.returns, turn) for turn in turns])
-        crossed = crossfit([half_sums(turn) for turn in turns], scores, request.buckets, coefs, request.own_zero)
+    def __init__(self, algo: AlgoConfig, request: ProbeRequest, stored: Stored | None) -> None:
+        self.algo, self.request, self.stored = algo, request, stored
 
-    def bucket(found: BucketGradients) -> BucketReport:
-        ids, acted = list(found.groups), episodes.acted_std
-        return BucketReport(
-            **vars(found),
-            score=summary(ranks[ids]),
-            reward_std=summary(episodes.reward_std[ids]),
-            return_mean=float(episodes.returns[ids].mean()),
-            truncated_frac=float(episodes.truncated[ids].mean()),
-            acted_std=None if acted is None else float(acted[ids].mean()),
-            crossfit=crossed.get(found.name),
+    def report(
+        self,
+        episodes: ProbeEpisodes,
+        figure: Figure | None,
+        sums: Sums,
+        half_sums: Callable[[Ints], Sums],
+        coefs: Mapping[str, float],
+        params: Params,
+        consistency: Consistency,
+    ) -> GradReport:
+        """Rank the groups by `figure`, None by the standard deviation of their returns, and measure the buckets.
+
+        `half_sums` are the gradients of all groups for the given members of each.
+        """
+        request = self.request
+        members, half = np.arange(request.per_group), request.per_group // 2
+        ranks = score(figure, episodes.returns, members)
+        measures = measure(sums, split(ranks, request.buckets, request.own_zero), coefs, layers(params))
+        crossed: Mapping[str, Mapping[str, float]] = {}
+        if request.crossfit:
+            turns = (members[:half], members[half:])
+            scores = np.stack([score(figure, episodes.returns, turn) for turn in turns])
+            crossed = crossfit([half_sums(turn) for turn in turns], scores, request.buckets, coefs, request.own_zero)
+
+        def bucket(found: BucketGradients) -> BucketReport:
+            ids, acted = list(found.groups), episodes.acted_std
+            return BucketReport(
+                **vars(found),
+                score=summary(ranks[ids]),
+                reward_std=summary(episodes.reward_std[ids]),
+                return_mean=float(episodes.returns[ids].mean()),
+                truncated_frac=float(episodes.truncated[ids].mean()),
+                acted_std=None if acted is None else float(acted[ids].mean()),
+                crossfit=crossed.get(found.name),
+            )
+
+        return GradReport(
+            request=request,
+            algo=self.algo.name,
+            source="starts" if self.stored is None else "buffer",
+            rank=request.rank,
+            coefs=coefs,
+            clip_scale=clip_scale(measures, self.algo.max_grad_norm),
+            consistency=consistency,
+            buckets=tuple(map(bucket, measures.buckets)),
+            whole=bucket(measures.whole),
+            cos=measures.cos,
+            score=ranks,
+            stored=None if self.stored is None else self.stored.size,
+            episodes=episodes,
         )
-
-    return GradReport(
-        request=request,
-        algo=algo.name,
-        source="starts" if stored is None else "buffer",
-        rank=request.rank,
-        coefs=coefs,
-        clip_scale=clip_scale(measures, algo.max_grad_norm),
-        consistency=consistency,
-        buckets=tuple(map(bucket, measures.buckets)),
-        whole=bucket(measures.whole),
-        cos=measures.cos,
-        score=ranks,
-        stored=None if stored is None else stored.size,
-        epsilon=epsilon,
-        episodes=episodes,
-    )
 
 
 def summary(values: Floats) -> Summary:

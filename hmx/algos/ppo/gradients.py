@@ -132,11 +132,12 @@ def picked(whole: GroupBatch, group: Rows) -> GroupBatch:
     return GroupBatch(batch._replace(weight=batch.weight * real[None]), reference)
 
 
-class _PpoReporter:
+class _PpoReporter(results.EpisodeReporter):
     """Report on train states of PPO."""
 
     def __init__(self, parts: PpoComponents, request: ProbeRequest, stored: Stored | None) -> None:
-        self.parts, self.request, self.stored = parts, request, stored
+        super().__init__(parts.cfg.algo, request, stored)
+        self.parts = parts
         # by whether the keys of steps are common
         self.probers = {common: make_prober(parts, request, common, stored) for common in (False, True)}
         self.gradients = make_group_gradients(at_rows(ppo_sums(parts, request.kl)))
@@ -165,9 +166,7 @@ class _PpoReporter:
         scheduled = {name: jnp.float32(value) for name, value in hypers.items()}
         sums_of = partial(self._sums, probe, params, stats, scheduled)
         sums, checks = sums_of(np.arange(request.per_group))
-        return results.report_on_episodes(
-            request,
-            cfg.algo,
+        return self.report(
             episodes,
             self.ranker(probe),
             sums,
@@ -175,7 +174,6 @@ class _PpoReporter:
             coefficients(components(request.kl, chosen is not None), value_weight(cfg.ppo), hypers, kl_coef),
             params,
             results.Consistency(float(checks.ratio_error), float(checks.approx_kl), float(checks.clip_frac)),
-            self.stored,
         )
 
     def _sums(self, probe: Probe, params: Params, stats: Stats, hypers: Hypers, members: Ints) -> tuple[Sums, Checks]:

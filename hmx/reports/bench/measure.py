@@ -112,9 +112,7 @@ def compiled(build: Callable[[], T]) -> tuple[T, Compilation]:
     return program, Compilation(waited + sum(saved), waited, bool(saved))
 
 
-class _Played(NamedTuple):
-    actors: RolloutState
-    last: StepResult  # of the last step, so that no part of a step is optimised away
+_Played = tuple[RolloutState, StepResult]  # with the last step, so that no part of a step is optimised away
 
 
 class EnvPlayer:
@@ -133,8 +131,9 @@ class EnvPlayer:
 
         def run(state: TrainState | None, played: _Played, acting: Array, steps: Array, key: Key) -> _Played:
             def step(i: Array, at: _Played) -> _Played:
-                act = act_of(state, acting, at.actors.env_state)
-                return _Played(*play_step(env, act, at.actors, jax.random.fold_in(key, i)))
+                actors, _ = at
+                act = act_of(state, acting, actors.env_state)
+                return play_step(env, act, actors, jax.random.fold_in(key, i))
 
             after: _Played = jax.lax.fori_loop(0, steps, step, played)
             return after
@@ -143,7 +142,8 @@ class EnvPlayer:
         actors = jax.jit(lambda key: start(env, num_envs, carry, key))(k_start)
         step = partial(play_step, env, act_of(state, jnp.bool_(False), actors.env_state))
         last = jax.tree.map(_zeros, jax.eval_shape(step, actors, k_start)[1])
-        self.num_envs, self._played, self._calls = num_envs, _Played(actors, last), 0
+        self.num_envs, self._calls = num_envs, 0
+        self._played: _Played = actors, last
         self._program, self.compilation = compiled(
             lambda: jax.jit(run).lower(state, self._played, np.bool_(False), np.int32(1), self._key).compile()
         )
@@ -151,7 +151,8 @@ class EnvPlayer:
     @property
     def actors(self) -> RolloutState:
         """Return the current state of the environments."""
-        return self._played.actors
+        actors, _ = self._played
+        return actors
 
     def play(self, steps: int, state: TrainState | None = None, acting: bool = False) -> None:
         """Take steps in every environment, at random or `acting` with a policy."""

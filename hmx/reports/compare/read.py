@@ -17,7 +17,7 @@ from hmx.records.curves import EPISODES, SPEED, AgentCurves
 from hmx.records.logs import is_imported, read_imported
 from hmx.records.meta import Meta
 from hmx.records.paths import RunPaths
-from hmx.registry.load import load
+from hmx.registry.load import load, load_stored
 from hmx.reports.compare.differences import resolved
 from hmx.reports.compare.sides import Member, Side
 from hmx.reports.curves import agents_of, read_metrics
@@ -37,7 +37,7 @@ def _read(member: Member, names: Set[str]) -> Member:
         case "preset":
             return resolved(member, load(preset=str(member.path), environ={}, check=False).config)
         case "config":
-            return resolved(member, load(file=member.path, environ={}, check=False).config)
+            return resolved(member, load_stored(member.path).config)
         case "run":
             return _read_run(member, names)
     imported = is_imported(member.path)

@@ -80,7 +80,7 @@ def read_source(
             if value is not None:
                 raise HmxError(f"cannot combine a run with {option}: a run has its own configuration", "leave one out")
         paths = find_run(run)
-        given = load(file=paths.config, environ={}, sets=sets, flags=flags, check=False, new_run=True)
+        given = load(file=paths.config, environ={}, sets=sets, flags=flags, check=False)
         return _of_trainer(f"run {paths.name}", given)
     file = None if config is None else Path(config)
     table = None if file is None else _table(file)

@@ -277,8 +277,8 @@ def test_the_player_acts_with_the_policy_only_when_asked():
     decide, carry = act_alone(algorithm, greedy=False), algorithm.initial_carry((16, 1))
     player = measure.EnvPlayer(env, 16, 0, decide, jnp.int32(0), carry=carry)
     player.play(1, jnp.int32(0), acting=True)
-    assert (player._played.last.decision.action == 0).all()
+    assert (player._played[1].decision.action == 0).all()
     player.play(1, jnp.int32(1), acting=True)
-    assert (player._played.last.decision.action == 1).all()
+    assert (player._played[1].decision.action == 1).all()
     player.play(1, jnp.int32(0))
-    assert 0 < player._played.last.decision.action.mean() < 1
+    assert 0 < player._played[1].decision.action.mean() < 1

@@ -12,7 +12,7 @@ from hmx.algos.gradients.buckets import reward_std, split
 from hmx.algos.gradients.measures import Sums, measure
 from hmx.algos.gradients.per_group import Layer
 from hmx.algos.gradients.probe import ProbeEpisodes
-from hmx.algos.gradients.results import BucketReport, Consistency, GradReport, ReplaySample, report_on_episodes, summary
+from hmx.algos.gradients.results import BucketReport, Consistency, EpisodeReporter, GradReport, ReplaySample, summary
 from hmx.config.schema import AlgoConfig
 from hmx.reports.grad_report.findings import SCHEMA, CheckpointReport, GradFindings, notes, verdict, warnings
 from hmx.reports.grad_report.request import GradReportRequest
@@ -62,10 +62,9 @@ def episode_report(
     std = np.concatenate([[0.0, 0.0], np.linspace(0.1, 0.8, asked.groups - 2)])
     half = Sums(given.losses / 2, given.grads / 2, given.steps / 2, given.samples / 2)
     algo = AlgoConfig(name="ppo" if "task" in coefs else "dqn")
-    return report_on_episodes(
-        asked, algo, episodes or episodes_of(spread(std)), None, given, lambda members: half, coefs, PARAMS,
-        consistency, None, epsilon=None if "task" in coefs else 0.1,
-    )  # fmt: skip
+    reporter, played = EpisodeReporter(algo, asked, None), episodes or episodes_of(spread(std))
+    report = reporter.report(played, None, given, lambda members: half, coefs, PARAMS, consistency)
+    return dataclasses.replace(report, epsilon=None if "task" in coefs else 0.1)
 
 
 def replay_report(prioritised: bool = True, seed: int = 0) -> GradReport:
