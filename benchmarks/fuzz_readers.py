@@ -41,7 +41,7 @@ from hmx.records import artefact, buffer_file, checkpoints, jsonl, lock, meta, s
 from hmx.records.logs import read_imported
 from hmx.records.owner import this_process
 from hmx.records.paths import RunPaths
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.runs import buffers
 
 MAX_MESSAGE = 10_000  # characters
@@ -62,7 +62,7 @@ class Reader(NamedTuple):
 
 def read_config(path: Path) -> Any:
     """All layers of a configuration with this file in it."""
-    return load_stored(path).config
+    return load(file=path, environ={}).config
 
 
 def read_position(path: Path) -> Any:

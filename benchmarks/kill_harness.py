@@ -30,7 +30,7 @@ from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RunConfi
 from hmx.errors import ExitCode
 from hmx.records import checkpoints as records
 from hmx.records.paths import RunPaths
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 
 BATCH = 16  # environment steps of an update
 CLOCK = {"run", "elapsed", "wall_time", "train/steps_per_sec", "train/steps_per_cpu_sec"}
@@ -175,7 +175,7 @@ def state_of(paths: RunPaths) -> dict[str, Any]:
     from hmx.runs.restoring import restore
     from hmx.runs.session import open_session
 
-    return to_host(restore(open_session(load_stored(paths.config).config), paths).state)
+    return to_host(restore(open_session(load(file=paths.config, environ={}).config), paths).state)
 
 
 def metrics_of(paths: RunPaths) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hmx.algos.evaluate import TO_THE_END, algorithm_policy, make_chunks, make_evaluation, search_policy
 from hmx.algos.search import make_search, searched
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.reports.bench.measure import device_clock
 from hmx.runs.loop import eval_key
 from hmx.runs.restoring import Run
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="change the configuration of the run")
     args = parser.parse_args()
     run = Run.find(args.run, args.root)
-    run = run._replace(task=load_stored(run.folder, args.set))
+    run = run._replace(task=load(file=run.folder, sets=args.set))
     cfg, session = run.cfg, run.open()
     clock = device_clock()
     state = run.agent(session).state

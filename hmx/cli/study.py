@@ -142,7 +142,8 @@ def work(
     from hmx.study.create import find_study
 
     folder = find_study(study)
-    quiet, file = execution.quiet, cluster_file(folder, request, other_versions)
+    quiet = execution.quiet
+    file = cluster_file(folder, request, other_versions)
     if file is not None:
         _show_file(file if execution.dry_run else write(file, request.submit), request.submit, execution.dry_run, json)
         return

@@ -216,8 +216,8 @@ def _add_file(layers: _Layers, file: Path, of_new_run: bool) -> None:
     path = file / RUN_FILE if file.is_dir() else file
     if of_new_run:
         values.pop("env.sha256", None)  # of the other run's environment
-    if of_new_run and path.name == RUN_FILE and values.get("run.name") == path.resolve().parent.name:
-        del values["run.name"]
+        if path.name == RUN_FILE and values.get("run.name") == path.resolve().parent.name:
+            del values["run.name"]
     origins = {k: f"{path.name}:{lines[k]}" if k in lines else path.name for k in values}
     layers.add(values, origins, text=False)
 

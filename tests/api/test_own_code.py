@@ -22,7 +22,7 @@ from hmx.config.fields import replace
 from hmx.records.frozen import digest_of_file
 from hmx.records.paths import RunPaths
 from hmx.registry import trust, user_code
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.reports.compute_config.source import read_source
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
@@ -81,7 +81,7 @@ def fails(cfg, env):
 
 def leaves(run: Path) -> dict[str, np.ndarray]:
     paths = RunPaths(run.parent, run.name)
-    session = open_session(load_stored(paths.config).config)
+    session = open_session(load(file=paths.config, environ={}).config)
     return checkpoint.to_host(checkpoint.restore(paths.checkpoint(4), session.abstract))
 
 
@@ -128,7 +128,7 @@ def test_own_network_trains_with_both_algorithms_and_is_recorded(place: Path) ->
     (place / "small.py").write_text(NET)
     values = {**TINY, "net.kind": "./small.py", "run.name": "net", "run.total_steps": 64}
     result = hmx.train(values, progress=False)
-    config = load_stored(result.run).config
+    config = load(file=result.run, environ={}).config
     assert len(config.net.sha256) == 64 and not config.algo.sha256
     records = [json.loads(line) for line in (result.run / "metrics.jsonl").read_text().splitlines()]
     assert records and not any("train/dormant_units" in record for record in records)
@@ -157,7 +157,7 @@ def test_reports_work_or_explain_the_refusal(place: Path) -> None:
     result = CliRunner().invoke(app, ["grad-report", "first", "--trust-env"])
     assert result.exit_code == 2 and "its loss is not known" in result.stderr
     assert not trust.Permissions.trust  # it holds for one command
-    config = load_stored(place / "runs" / "first").config
+    config = load(file=place / "runs" / "first", environ={}).config
     with pytest.raises(hmx.HmxError, match="is not part of hmx"):
         read_source(run=place / "runs" / "first")
     session = open_session(config)
@@ -207,7 +207,7 @@ def own_options(place: Path, **values: object) -> dict[str, object]:
 def test_networks_and_algorithms_declare_options_like_environments(place: Path) -> None:
     values = own_options(place, **{"net.my.width": "6", "run.name": "options", "run.total_steps": 128})
     result = hmx.train(values, progress=False)
-    config = load_stored(result.run).config
+    config = load(file=result.run, environ={}).config
     assert (config.net.my, config.algo.my) == ((("width", 6),), (("vf_coef", 0.5),))
     session = open_session(config)
     shapes = jax.tree.map(lambda leaf: leaf.shape, session.abstract.params)

@@ -12,7 +12,7 @@ from api_runs import TINY
 import hmx
 from hmx.records.paths import RunPaths
 from hmx.registry import trust
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.runs import checkpoint
 from hmx.runs.session import open_session
 
@@ -35,7 +35,7 @@ def whole(lab: Path) -> Path:
 
 def state_at(run: Path, update: int) -> dict[str, np.ndarray]:
     paths = RunPaths(run.parent, run.name)
-    session = open_session(load_stored(paths.config).config)
+    session = open_session(load(file=paths.config, environ={}).config)
     return checkpoint.to_host(checkpoint.restore(paths.checkpoint(update), session.abstract))
 
 

@@ -25,7 +25,7 @@ from hmx.errors import HmxError
 from hmx.jobs.resume import resume
 from hmx.records.layout import find_run
 from hmx.registry.environments import known_sizes
-from hmx.registry.load import load, load_stored
+from hmx.registry.load import load
 from hmx.reports.score_buffer.job import dry_run, score_buffer
 from hmx.reports.score_buffer.request import ScoreRequest
 from hmx.runs.checkpoint import to_host
@@ -291,7 +291,7 @@ def learned(tmp_path_factory):
 
 
 def saved(run):
-    return to_host(restore(open_session(load_stored(run).config), find_run(run)).state)
+    return to_host(restore(open_session(load(file=run, environ={}).config), find_run(run)).state)
 
 
 def test_stopped_run_resumes_to_the_same_bits(learned):

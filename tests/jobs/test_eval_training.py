@@ -18,7 +18,7 @@ from hmx.jobs.resume import resume
 from hmx.records.curves import EVALUATED, EVALUATED_HIGH, EVALUATED_LOW, RETURN, UNTRAINED
 from hmx.records.metrics_table import METRICS
 from hmx.registry import trust, user_code
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.runs import checkpoint, training
 from hmx.runs.chunk import compile_chunk
 from hmx.runs.programs import Programs, SharedPrograms
@@ -59,7 +59,7 @@ def points(records: list[dict[str, Any]], name: str = EVALUATED) -> dict[int, fl
 
 
 def state_of(run: Path, update: int) -> dict[str, bytes]:
-    session = open_session(load_stored(run).config)
+    session = open_session(load(file=run, environ={}).config)
     state = checkpoint.restore(run / "checkpoints" / str(update), session.abstract)
     return {name: np.asarray(leaf).tobytes() for name, leaf in checkpoint.to_host(state).items()}
 

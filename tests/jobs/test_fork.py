@@ -55,7 +55,7 @@ def at(update, name="child"):
 
 def state(run, update):
     """The bits of a checkpoint."""
-    session = open_session(load_stored(run).config)
+    session = open_session(load(file=run, environ={}).config)
     arrays = checkpoint.to_host(restore(session, find_run(run), update).state)
     return {name: (array.dtype, array.tobytes()) for name, array in arrays.items()}
 
@@ -92,7 +92,7 @@ def test_changes_apply_from_the_checkpoint_on_and_are_recorded(parent, determini
     assert old[:12] == new[:12] and old[12] != new[12]
     ratio = [b["train/learning_rate"] / a["train/learning_rate"] for a, b in zip(old, new, strict=True)]
     assert ratio == pytest.approx([1] * 12 + [0.2] * 4)
-    cfg = load_stored(first.run).config
+    cfg = load(file=first.run, environ={}).config
     assert (cfg.algo.learning_rate, cfg.env.slip) == (1e-4, 0.0)
     (entry,) = metas.read(first.run / "meta.json").resumes
     assert entry.command == ("hmx", "fork")
@@ -243,7 +243,7 @@ def test_options_of_an_own_environment_may_change_unless_shapes_do(tmp_path, mak
         resume(run, changes={"env.my.step_cost": "0.5"})
     assert found.value.hint == f"hmx fork {run} --set env.my.step_cost=0.5 --steps 128"  # the run is finished
     child = fork(run, at(1), changes={"env.my.step_cost": "0.5"}, sinks=[watcher(stop_in="compiling")]).run
-    assert dict(load_stored(child).config.env.my)["step_cost"] == 0.5
+    assert dict(load(file=child, environ={}).config.env.my)["step_cost"] == 0.5
     assert (child / "environment.py").read_bytes() == Path("game.py").read_bytes() and verify(child).damage == ()
     assert metas.read(child / "meta.json").resumes[0].changes == {"env.my.step_cost": [0.01, 0.5]}
     with pytest.raises(

@@ -21,7 +21,7 @@ from hmx.jobs.changed import changed
 from hmx.jobs.grad_training import make_reports, request_of
 from hmx.jobs.resume import resume
 from hmx.records.metrics_table import METRICS
-from hmx.registry.load import Loaded, load_stored
+from hmx.registry.load import Loaded, load
 from hmx.reports.grad_report.job import grad_report
 from hmx.reports.grad_report.request import GradReportRequest
 from hmx.runs.restoring import Run
@@ -79,7 +79,7 @@ def arrays(run: Path) -> dict[str, bytes]:
     """What the checkpoints hold, without what depends on the clock or on the configuration."""
     from hmx.runs import checkpoint
 
-    session = open_session(load_stored(run).config)
+    session = open_session(load(file=run, environ={}).config)
     states = {p.name: checkpoint.restore(p, session.abstract) for p in (run / "checkpoints").iterdir()}
     return {
         f"{update}/{name}": np.asarray(leaf).tobytes()

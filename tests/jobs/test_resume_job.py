@@ -16,7 +16,7 @@ from hmx.jobs.resume import resume
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
 from hmx.records.layout import find_run
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.runs.checkpoint import to_host
 from hmx.runs.memory import run_memory
 from hmx.runs.restoring import restore
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("compiled_once")
 
 
 def saved(run: Path) -> dict[str, np.ndarray[Any, Any]]:
-    session = open_session(load_stored(run).config)
+    session = open_session(load(file=run, environ={}).config)
     return to_host(restore(session, find_run(run)).state)
 
 
@@ -81,7 +81,7 @@ def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: A
     assert [line["train/start_share"] for line in lines] == [0.5, 0.375, 0.25, 0.125]
     assert lines[3]["starts/num_episodes"] > 0 and 0 < lines[3]["starts/share"] < 1
     # as test_memory.py asks of other programs; this one takes longer to compile than all of them
-    estimate = run_memory(open_session(load_stored(whole).config)).total_bytes
+    estimate = run_memory(open_session(load(file=whole, environ={}).config)).total_bytes
     assert 0.75 < estimate / metas.read(whole / "meta.json").memory_bytes < 1.15
 
 
@@ -111,7 +111,7 @@ def test_a_finished_run_can_be_extended_to_the_same_bits(make_config: MakeConfig
     assert result.warnings == ()
     assert_same_bits(whole, parts)
     assert deterministic(whole) == deterministic(parts)
-    assert load_stored(parts).config.run.total_steps == 192
+    assert load(file=parts, environ={}).config.run.total_steps == 192
     (entry,) = metas.read(parts / "meta.json").resumes
     assert (entry.update, entry.command, entry.changes) == (3, ("hmx", "resume"), {"run.total_steps": [96, 192]})
 

@@ -15,7 +15,7 @@ from new_runs import plan, train
 from hmx.config.schema import Config
 from hmx.records import checkpoints as records
 from hmx.records import meta as metas
-from hmx.registry.load import load_stored
+from hmx.registry.load import load, load_stored
 from hmx.reports.summaries import training
 
 MakeConfig = Callable[..., Config]
@@ -44,7 +44,7 @@ def test_run_ends_with_its_table(make_config: MakeConfig, watcher: Any, lines: A
         assert record["actions/left_frac"] + record["actions/right_frac"] == pytest.approx(1)
         assert ("train/mean_episode_return" in record) == (record["train/num_episodes"] > 0)
 
-    assert load_stored(result.run).config == cfg
+    assert load(file=result.run, environ={}, sets=[f"run.name={result.run.name}"]).config == cfg
     assert [p.name for p in records.complete(result.run / "checkpoints")] == ["2", "4", "5"]
     meta = metas.read(result.run / "meta.json")
     assert (meta.state, meta.update, meta.env_steps, meta.command) == ("finished", 5, 160, ("hmx", "train"))

@@ -198,9 +198,9 @@ def test_state_hash_differs_between_states() -> None:
 
 @pytest.mark.thorough
 def test_agents_have_different_gradients(trained: Path, tmp_path: Path) -> None:
-    from hmx.registry.load import load_stored
+    from hmx.registry.load import load
 
-    cfg = load_stored(trained).config
+    cfg = load(file=trained, environ={}).config
     changes = {"run.root": str(tmp_path), "run.num_seeds": 2, "run.total_steps": 2 * 32, "run.checkpoint_every": 9}
     run = train(fields.replace(cfg, changes)).run
     norms = [grad_report(run, request(agent=i)).reports[0].whole.components["task"].norm for i in (0, 1)]

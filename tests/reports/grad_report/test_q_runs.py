@@ -19,7 +19,7 @@ from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.jobs.grad_training import metrics
 from hmx.records.metrics_table import METRICS
-from hmx.registry.load import load_stored
+from hmx.registry.load import load
 from hmx.reports.grad_report.findings import GradFindings, notes, verdict, warnings
 from hmx.reports.grad_report.job import grad_report, open_buffer
 from hmx.reports.grad_report.request import GradReportRequest
@@ -88,7 +88,7 @@ def test_reports_during_training_change_nothing_else(plain: Path, tmp_path: Path
 
 def arrays(run: Path) -> dict[str, bytes]:
     """Return the arrays of the last checkpoint."""
-    session = open_session(load_stored(run).config)
+    session = open_session(load(file=run, environ={}).config)
     state = checkpoint.restore(run / "checkpoints" / "6", session.abstract)
     return {name: np.asarray(leaf).tobytes() for name, leaf in checkpoint.to_host(state).items()}
 
