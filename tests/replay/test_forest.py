@@ -61,6 +61,18 @@ def test_end_of_the_last_stratum_has_a_positive_weight():
     assert (drawn == 4).all()
 
 
+def test_slots_within_the_last_digits_of_a_number_are_sampled_alike():
+    """The last of 2^21 strata holds 64 slots, but only 8 float32 numbers."""
+    strata = 2**21
+    leaves = jnp.zeros((1, 512)).at[0, 100].set(64.0 * (strata - 1)).at[0, 448:].set(1.0)
+    last = jnp.full(4096, strata - 1)
+    drawn = forest.draw(build(leaves), jax.random.key(0), last * 0, last, last + 1)
+    counts = np.bincount(drawn, minlength=512)
+    assert counts[448:].sum() == 4096
+    inner = counts[456:504]  # numbers are rounded at both ends of the stratum
+    assert inner.min() > 64 - 5 * 8 and inner.max() < 64 + 5 * 8
+
+
 @pytest.mark.parametrize("hot", [0, 8, 599])
 def test_single_positive_leaf_is_always_sampled(hot):
     leaves = jnp.zeros((1, 600)).at[0, hot].set(1e-6)
