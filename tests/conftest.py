@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -201,13 +202,14 @@ def _share_mlir_contexts() -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Free compiled programs when the tests of another module begin and the process has grown large.
 
-    Keys are checked for reuse where the functions that use them are tested, and where each algorithm trains. Commands
-    and jobs trace the same functions again and again, a tenth faster without.
+    Keys are checked for reuse, and arguments for their types and shapes, where the functions that use them are tested,
+    and where each algorithm trains. Commands and jobs trace the same functions again and again, faster without.
     """
     if _module != [item.path]:
         _module[:] = [item.path]
         checks = item.path.parent.name not in _WITHOUT_KEY_CHECKS or item.path.stem == "test_exactness"
         os.environ["JAX_DEBUG_KEY_REUSE"] = str(int(checks))
+        jaxtyping.config.update("jaxtyping_disable", not checks)
         if "jax" in sys.modules:
             sys.modules["jax"].config.update("jax_debug_key_reuse", checks)
             if _resident_bytes() > _LARGE:

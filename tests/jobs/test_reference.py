@@ -39,7 +39,7 @@ REQUEST = GradReportRequest(groups=4, per_group=2, buckets=2)
 
 
 def base(make_config: MakeConfig, **more: Any) -> Path:
-    return train(make_config(3, run__name="base", run__seed=4, algo__learning_rate=0.02, **more)).run
+    return train(make_config(3, run__name="base", run__seed=4, algo__learning_rate=0.1, **more)).run
 
 
 def near(make_config: MakeConfig, updates: int = 6, **more: Any) -> Config:

@@ -70,7 +70,7 @@ def state_of(run):
 def test_reference_policy_reads_what_simulators_show(new_config, tmp_path):
     """A recurrent one, with its own RNN carry from rollout to rollout: a policy that does not learn equals it."""
     rnn = {"net__rnn": "gru", "net__rnn_hidden": 4}
-    train(config(new_config, tmp_path, rnn))
+    train(config(new_config, tmp_path, {**rnn, "algo__learning_rate": 0.1}))  # far enough for the carry to matter
     more = {"run__name": "near", "run__init_from": "walk", "ppo__ref": "walk", "ppo__ref_kl_coef": 0.5}
     run = train(config(new_config, tmp_path, {**rnn, **more, "algo__learning_rate": 0.0})).run
     found = [json.loads(line)["train/ref_kl"] for line in (run / "metrics.jsonl").read_text().splitlines()]
