@@ -24,7 +24,7 @@ Learn = Callable[[Any, Key, RolloutState, Rollout, Metrics, Hypers], tuple[Any, 
 class HostedRollout(NamedTuple):
     """What the host saw in `T` steps of `E` environments with one agent."""
 
-    transitions: Transition  # [T, E, ...]; without `alive_t`, and with `final_obs_tp1` if `HostedUpdate.final_obs`
+    transitions: Transition  # [T, E, ...]; without `alive_t`
     action_t: Array  # [T, E, A, ...], as the simulators took it
     obs_last: Array  # [E, A, *obs_shape]: after the last step
     legal_last: Array  # [E, A, num_actions]
@@ -38,7 +38,6 @@ def hosted_update(
     keys: Callable[[Any], tuple[Key, Key]],
     learn_from: Learn,
     horizon: int,
-    final_obs: bool = False,
 ) -> HostedUpdate:
     """Divide an update into the parts that the host calls.
 
@@ -48,7 +47,6 @@ def hosted_update(
         keys: keys of the rollout and of learning, for the next update of a state.
         learn_from: the update after its rollout: `(state, key, actors, rollout, metrics, hypers)`.
         horizon: steps of a training sequence.
-        final_obs: whether learning reads the observation after every step.
     """
 
     def decide(
@@ -70,7 +68,7 @@ def hosted_update(
         after, learned_metrics = learn_from(state, k_learn, actors, rollout, metrics, hypers)
         return after, learned_metrics
 
-    return HostedUpdate(_acting, decide, value, learn, horizon, final_obs)
+    return HostedUpdate(_acting, decide, value, learn, horizon)
 
 
 def _acting(state: TrainState) -> TrainState:

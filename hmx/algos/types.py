@@ -113,7 +113,6 @@ class HostedUpdate(NamedTuple):
     - `value(acting, carry, obs)` returns the values `[E, A]` of last observations, for truncated episodes.
     - `learn(state, experience, hypers)` returns the state after the update, and its metrics.
     - `horizon`: steps of a training sequence; the RNN carry is stored before each.
-    - `final_obs`: whether `learn` reads the observation after every step.
     """
 
     acting: Callable[[Any], Any]
@@ -121,7 +120,6 @@ class HostedUpdate(NamedTuple):
     value: Callable[[Any, Carry, Array], Array]
     learn: Callable[[Any, Any, Hypers], tuple[Any, Metrics]]
     horizon: int
-    final_obs: bool = False
 
 
 class Algorithm(NamedTuple, Generic[StateT]):

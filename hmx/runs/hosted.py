@@ -191,9 +191,7 @@ class _Rollout:
         steps.reward_tp1[t, mine, 0] = at.reward[mine]
         steps.terminated_tp1[t, mine, 0] = at.terminated[mine]
         steps.truncated_tp1[t, mine, 0] = truncated = at.truncated[mine]
-        self._reset[mine] = ended = at.terminated[mine] | truncated
-        if steps.final_obs_tp1 is not None:
-            steps.final_obs_tp1[t, mine, 0] = np.where(as_wide(ended, at.obs), at.final_obs[mine], at.obs[mine])
+        self._reset[mine] = at.terminated[mine] | truncated
         if truncated.any():
             values = host.value(self._acting, self._carry[group], at.final_obs[mine][:, None])
             steps.value_final_tp1[t, mine] = np.where(truncated[:, None], values, 0.0)
@@ -207,11 +205,6 @@ class _Rollout:
         carry = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *carries) if carries else None
         rollout: HostedRollout = self.seen._replace(carry=carry, carry_last=joined(*self._carry))
         return rollout
-
-
-def as_wide(flags: Array, like: Array) -> Array:
-    """Return flags `[E]` with as many axes as an array `[E, ...]`."""
-    return flags.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def rollout_forms(hosted: HostedUpdate, state: TrainState, num_steps: int) -> HostedRollout:
@@ -231,7 +224,6 @@ def rollout_forms(hosted: HostedUpdate, state: TrainState, num_steps: int) -> Ho
         "obs_t": over_time(obs), "legal_t": over_time(legal), "reset_t": over_time(actors.reset), "alive_t": None,
         "action_t": over_time(decision.raw), "log_prob_t": number, "value_t": number, "reward_tp1": number,
         "terminated_tp1": flag, "truncated_tp1": flag, "value_final_tp1": number,
-        "final_obs_tp1": over_time(obs) if hosted.final_obs else None,
     }  # fmt: skip
     carries = jax.tree.map(lambda form: over_time(form, num_steps // hosted.horizon), carry)
     taken: Any = over_time(decision.action)

@@ -12,7 +12,7 @@ import numpy as np
 from hmx.config.schema import EnvConfig
 from hmx.envs.protocol import ON_HOST, Env, EnvSpec, EnvState
 from hmx.registry.workers import worker_plan
-from hmx.runs.hosted import as_wide, rows_of
+from hmx.runs.hosted import rows_of
 from hmx.simulators.episode import EVALUATION
 from hmx.simulators.pool import WorkerPool
 from hmx.types import Array, Key, Timestep
@@ -37,7 +37,8 @@ def on_host(spec: EnvSpec, pool: WorkerPool) -> Env:
     def seen() -> tuple[EnvState, Timestep]:
         obs, legal, reward = at.obs[:, None].copy(), at.legal[:, None].copy(), at.reward[:, None].copy()
         terminated, truncated = at.terminated.copy(), at.truncated.copy()
-        final_obs = np.where(as_wide(terminated | truncated, obs), at.final_obs[:, None], obs)
+        ended = (terminated | truncated).reshape(-1, *(1,) * (obs.ndim - 1))
+        final_obs = np.where(ended, at.final_obs[:, None], obs)
         ends = terminated, truncated, terminated[:, None]
         shown: Any = (obs, legal, final_obs, legal, reward, *ends, {"reward": reward[:, 0]}, {})
         return (), Timestep(*shown)

@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import walk_sim
 from exported_policies import made_state
 from new_runs import prepare, train
 
@@ -37,6 +39,7 @@ from hmx.runs import checkpoint
 from hmx.runs.hosted import Host, _check_finite, limits_of, outside
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
+from hmx.simulators.episode import TRAINING, episode_seed
 from hmx.simulators.pool import SimulatorFailed
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -107,6 +110,7 @@ def whole(new_config, tmp_path_factory):
 def check_exact(run, name="killed"):
     resumed = resume(killed(run, name))
     assert (resumed.first_update, resumed.warnings) == (2, ())
+    assert max(record["train/first_ratio_error"] for record in records_of(run)) < 1e-5
     assert records_of(resumed.run) == records_of(run)
     assert same(state_of(resumed.run), state_of(run))
 
@@ -130,6 +134,60 @@ def test_other_simulators_and_networks_resume_to_the_same_bits(new_config, tmp_p
     check_exact(train(config(new_config, tmp_path, more, **options)).run)
 
 
+def test_rollouts_are_what_the_simulators_show_and_what_the_policy_computes(new_config, tmp_path, monkeypatch):
+    """Every number again, from walks and calls of our own: truncated episodes, an RNN carry, two groups."""
+    kept, collect = [], Host.collect
+
+    def recorded(host, state):
+        seen = collect(host, state)
+        kept.append((jax.tree.map(jnp.copy, state), seen))
+        return seen
+
+    monkeypatch.setattr(Host, "collect", recorded)
+    groups = {"env__num_workers": 2, "env__async_factor": 2}
+    more = {"net__rnn": "gru", "net__rnn_hidden": 4, "ppo__bptt_horizon": 4, **groups}
+    cfg = config(new_config, tmp_path, more, ends="truncated")
+    train(cfg)
+    act = jax.jit(open_session(cfg).algorithm.act, static_argnums=6)
+    same = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    walks = [walk_sim.make(walk_sim.Options(ends="truncated")) for _ in range(4)]
+    episodes = [0] * 4
+
+    def begin(i):
+        return walks[i].reset(seed=episode_seed(cfg.run.seed, TRAINING, i, episodes[i]))[0]
+
+    shown, reset = np.stack([begin(i) for i in range(4)]), np.ones(4, bool)
+    carry = kept[0][0].actors.carry
+    assert len(kept) == UPDATES
+    for state, seen in kept:
+        steps = jax.tree.map(np.asarray, seen.transitions)
+        for t in range(8):
+            if t % 4 == 0:
+                jax.tree.map(lambda stored, now, at=t // 4: same(stored[at], now), seen.carry, carry)
+            np.testing.assert_array_equal(steps.obs_t[t, :, 0], shown)
+            np.testing.assert_array_equal(steps.reset_t[t], reset)
+            given = steps.obs_t[t], steps.legal_t[t], steps.reset_t[t], jax.random.key(0)
+            decision, carry = act(state, carry, *given, False)
+            same(steps.value_t[t], decision.value)
+            chosen = np.take_along_axis(np.asarray(decision.probs), steps.action_t[t][..., None], -1)[..., 0]
+            same(steps.log_prob_t[t], np.log(chosen))
+            after = [walk.step(action) for walk, action in zip(walks, steps.action_t[t, :, 0], strict=True)]
+            final, rewards, terminated, truncated = (np.array(column) for column in list(zip(*after, strict=True))[:4])
+            np.testing.assert_array_equal(steps.reward_tp1[t, :, 0], rewards.astype(np.float32))
+            np.testing.assert_array_equal(steps.terminated_tp1[t, :, 0], terminated)
+            np.testing.assert_array_equal(steps.truncated_tp1[t, :, 0], truncated)
+            at_end = act(state, carry, final[:, None], steps.legal_t[t], np.zeros(4, bool), jax.random.key(0), False)
+            same(steps.value_final_tp1[t, :, 0], np.where(truncated, at_end[0].value[:, 0], 0.0))
+            reset = terminated | truncated
+            episodes = [number + bool(over) for number, over in zip(episodes, reset, strict=True)]
+            shown = np.stack([begin(i) if reset[i] else final[i] for i in range(4)])
+        np.testing.assert_array_equal(seen.obs_last[:, 0], shown)
+        jax.tree.map(same, seen.carry_last, carry)
+    assert min(episodes) == UPDATES * 8 // 7
+    first, second = np.split(np.asarray(kept[0][1].action_t), 2, axis=1)
+    assert (first != second).any()  # groups draw their own random numbers
+
+
 @pytest.mark.slow
 def test_a_search_in_copies_of_a_simulator_resumes_to_the_same_bits(new_config, tmp_path):
     search = {"algo__name": "gumbel", "gumbel__num_simulations": 2, "env__num_workers": 2}
@@ -138,14 +196,46 @@ def test_a_search_in_copies_of_a_simulator_resumes_to_the_same_bits(new_config, 
     assert records_of(resumed.run) == records_of(run) and same(state_of(resumed.run), state_of(run))
 
 
-def test_a_simulator_that_is_not_deterministic_resumes_with_new_episodes_and_a_warning(new_config, tmp_path):
+def test_a_simulator_that_is_not_deterministic_resumes_with_new_episodes_and_a_warning(
+    new_config, tmp_path, monkeypatch
+):
     run = train(config(new_config, tmp_path, fault="random")).run
+    begun, rewards, collect = [], [], Host.collect
+
+    def recorded(host, state):
+        begun.append(np.asarray(state.actors.reset))
+        seen = collect(host, state)
+        rewards.append(np.array(seen.transitions.reward_tp1))
+        return seen
+
+    monkeypatch.setattr(Host, "collect", recorded)
     done = resume(killed(run, "killed"))
     assert done.state == "finished"
     (note,) = [text for text in done.warnings if "4 of 4 running episodes could not be replayed" in text]
     assert metas.read(done.run / "meta.json").resumes[-1].notes == (note,)
+    assert begun[0].all() and not begun[1].all()
+    first, second = records_of(done.run)[2:]
+    assert first["train/mean_episode_length"] == second["train/mean_episode_length"] == 7.0
+    assert first["train/mean_episode_return"] == pytest.approx(rewards[0][:7].sum(0).mean(), rel=1e-5)
     (facts,) = run_report(ReportRequest(runs=(str(done.run),))).runs
     assert note in facts.warnings
+
+
+def test_an_update_that_is_not_finite_leaves_the_episodes_before_it(new_config, tmp_path, monkeypatch, whole):
+    collect = Host.collect
+
+    def spoilt(host, state):
+        seen = collect(host, state)
+        if int(state.update) == 3:  # the newest checkpoint is of update 2
+            seen.transitions.reward_tp1[3, 1] = np.nan
+        return seen
+
+    with monkeypatch.context() as patch, pytest.raises(HmxError, match=r"update 4: .* not finite"):
+        patch.setattr(Host, "collect", spoilt)
+        train(config(new_config, tmp_path, length=11))
+    resumed = resume(tmp_path / "walk")
+    assert resumed.warnings == () and records_of(resumed.run) == records_of(whole)
+    assert same(state_of(resumed.run), state_of(whole))
 
 
 def test_a_run_whose_simulator_fails_is_saved_and_can_be_resumed(new_config, tmp_path):

@@ -73,7 +73,7 @@ def make_ppo_algorithm(parts: PpoComponents) -> Algorithm[PpoState]:
         partitions=partial(partitions, parts.env.spec),
         experience=partial(_experience, parts),
         hosted=hosted_update(
-            parts.env.spec, partial(policy_of, parts), _keys, partial(learn_from, parts), parts.horizon, parts.final_obs
+            parts.env.spec, partial(policy_of, parts), _keys, partial(learn_from, parts), parts.horizon
         ),
         reward_scale=parts.cfg.ppo.reward_scale,
     )
