@@ -10,8 +10,8 @@ from env_checks import with_info
 
 from hmx.algos.collector import Policy, RolloutState, collect, start, value_where
 from hmx.algos.metrics import step_metrics
-from hmx.algos.types import Decision, Episode
-from hmx.envs.autoreset import Game, batched
+from hmx.algos.types import Decision, Episode, Starts
+from hmx.envs.autoreset import Game, TeamGame, batched
 from hmx.envs.protocol import EnvSpec
 from hmx.envs.small.counting import make_counting
 from hmx.rl import distributions
@@ -189,6 +189,41 @@ def test_rollouts_join_without_a_seam(played):
     assert isinstance(actors, RolloutState)
     np.testing.assert_array_equal(actors.episode.length, STEPS % LIMIT)
     np.testing.assert_array_equal(actors.episode.total, 0 + 1 + 2)
+
+
+def test_episodes_start_again_in_a_stored_state_with_its_legal_actions():
+    """They begin in the state that shows 2, with its three steps to the limit."""
+    env = make_env()
+    begun = start(env, ENVS, NOTHING, jax.random.key(0))
+    later, _, _ = collect(env, POLICY, begun, jax.random.key(1), 2)
+    actors = begun._replace(starts=Starts(later.env_state, later.obs, later.legal))
+    _, rollout, _ = collect(env, POLICY, actors, jax.random.key(2), STEPS)
+    step_t = np.repeat(np.array([0, 1, 2, 3, 4, 2, 3, 4])[:, None], ENVS, 1)
+    np.testing.assert_array_equal(rollout.transitions.obs_t[:, :, 0, 0], step_t)
+    first_legal = rollout.transitions.legal_t[:, :, 0].argmax(-1)
+    np.testing.assert_array_equal(first_legal % 3 == 0, (step_t % 4 == 0) | (step_t % 4 == 3))
+
+
+def test_an_agent_that_is_done_is_not_truncated():
+    """Agent 0 is done after one step; agent 1 goes on to the limit of three."""
+    spec = EnvSpec(
+        id="two", obs_shape=(1,), num_actions=2, num_agents=2, max_steps=3, reward_terms=("none",), action_groups=(),
+        action_names=("zero", "one"),
+    )  # fmt: skip
+
+    def move(core, action, key):
+        return core + 1, {"none": jnp.zeros(2)}, jnp.array([True, False])
+
+    game = TeamGame(
+        lambda key: jnp.int32(0), move, lambda core: jnp.full((2, 1), core, jnp.float32),
+        lambda core: jnp.ones((2, 2), bool),
+    )  # fmt: skip
+    env = batched(spec, game)
+    _, rollout, _ = collect(env, POLICY, start(env, 1, NOTHING[:1], jax.random.key(0)), jax.random.key(1), 4)
+    seen = rollout.transitions
+    assert seen.terminated_tp1[:, 0].tolist() == [[True, False]] * 4
+    assert seen.truncated_tp1[:, 0].tolist() == [[False, step == 2] for step in range(4)]
+    assert seen.alive_t[:, 0].tolist() == [[step % 3 == 0, True] for step in range(4)]
 
 
 def test_carry_is_reset_per_episode_and_stored_per_sequence(played):
