@@ -8,7 +8,7 @@ from env_checks import with_info
 from training import whole_episodes
 
 from hmx.algos.build import make_algorithm
-from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, random_policy
+from hmx.algos.evaluate import algorithm_policy, make_chunks, make_evaluation, random_actions, random_policy
 from hmx.config.schema import AlgoConfig, Config, EnvConfig, NetConfig, RewardWeights, RunConfig
 from hmx.envs.autoreset import Game, batched
 from hmx.envs.registry import make_env
@@ -80,6 +80,12 @@ def test_info_is_gathered_per_episode():
     assert set(episodes.info) == {"depth", "steps"}
     assert episodes.info["depth"].tolist() == [-1.0] * 7
     assert episodes.info["steps"].tolist() == [1 + 2 + 3 + 4 + 5] * 7
+
+
+def test_random_continuous_actions_cover_their_whole_range():
+    found = random_actions(jax.random.key(0), jnp.zeros((500, 1, 0), bool), action_dim=2)
+    assert found.shape == (500, 1, 2) and found.dtype == jnp.float32
+    assert -1.0 <= float(found.min()) < -0.98 and 0.98 < float(found.max()) <= 1.0
 
 
 def test_endless_policy_is_stopped_and_reported(monkeypatch):

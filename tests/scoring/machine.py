@@ -129,10 +129,12 @@ def comparer(options: ScoreOptions):
     return jax.jit(lambda outcomes: compare(outcomes, options))
 
 
-def outcomes_of(names: list[str], options: ScoreOptions, *, key: int = 0, max_steps: int = 0):
-    """What follows the levers of these cases."""
+def outcomes_of(names: list[str], options: ScoreOptions, *, key: int = 0, max_steps: int = 0, taken: tuple = ()):
+    """What follows the levers of these cases, some of their steps `taken` already."""
     plain = replace(options, metric="w1", aggregate="policy", null=options.needs_null, horizon=1, corrected=False)
     positions = at(make_machine(max_steps), names)
+    if taken:
+        positions = positions._replace(env_state=positions.env_state._replace(steps=jnp.array(taken, jnp.int32)))
     return player(plain, max_steps)(jnp.asarray(WEIGHTS), positions, jax.random.key(key), options.horizon)
 
 

@@ -83,6 +83,15 @@ def test_bins_are_corrected_by_the_noise_within_an_action():
     np.testing.assert_array_equal(found.null[998:], 0.0)
 
 
+def test_halves_are_the_scores_of_either_half_of_the_rollouts():
+    outcomes = outcomes_of(["coins", "eight to three"] * 8, of(rollouts=16, crn=False), key=2)
+    halves = np.asarray(comparer(options_of(metric="w1", rollouts=16))(outcomes).halves)
+    for half, part in zip(halves, (slice(0, 8), slice(8, 16)), strict=True):
+        alone = comparer(options_of(metric="w1", rollouts=8))(outcomes._replace(returns=outcomes.returns[..., part]))
+        np.testing.assert_allclose(half, alone.score, rtol=1e-5)
+    assert (halves[0] != halves[1]).mean() > 0.5
+
+
 @pytest.mark.parametrize(("aggregate", "expected"), [("mean", 2.0), ("max", 3.0), ("policy", 2.5)])
 def test_aggregates_match_their_definitions(aggregate, expected):
     """Alternatives pay 1 and 3, and the policy is three times as likely to choose the latter."""
@@ -121,6 +130,13 @@ def test_bootstrapping_restores_truncated_returns(max_steps):
     options = of(rollouts=4, horizon=6 if max_steps else 2, bootstrap=True)
     found = scores_of(["slow", "fork", "slow"], options, max_steps=max_steps)
     np.testing.assert_allclose(found.score, [GAMMA**4, 1.0, GAMMA**4], rtol=1e-6)
+
+
+def test_an_episode_that_is_cut_before_others_keeps_its_value():
+    """One step before the limit of two; meanwhile its environment plays and ends another episode."""
+    options = of(rollouts=4, horizon=6, bootstrap=True)
+    found = scores_of(["slow", "slow"], options, max_steps=2, taken=(1, 0))
+    np.testing.assert_allclose(found.score, [GAMMA * GAMMA**2, GAMMA**4], rtol=1e-6)
 
 
 def test_rewards_of_the_next_episode_are_ignored():
