@@ -83,6 +83,16 @@ def test_bins_are_corrected_by_the_noise_within_an_action():
     np.testing.assert_array_equal(found.null[998:], 0.0)
 
 
+@pytest.mark.parametrize("metric", ["tv_bins", "w1"])
+def test_actions_that_were_not_tried_do_not_matter(metric):
+    """Their rows repeat the action taken with other random numbers, or here with returns that no action has."""
+    options = of(metric, rollouts=16, crn=False)
+    outcomes = outcomes_of(["coins", "only one"], options)
+    strange = jnp.where(outcomes.tried.valid[..., None], outcomes.returns, 1e6)
+    judge = comparer(options_of(metric=metric, rollouts=16))
+    jax.tree.map(np.testing.assert_array_equal, judge(outcomes._replace(returns=strange)), judge(outcomes))
+
+
 def test_halves_are_the_scores_of_either_half_of_the_rollouts():
     outcomes = outcomes_of(["coins", "eight to three"] * 8, of(rollouts=16, crn=False), key=2)
     halves = np.asarray(comparer(options_of(metric="w1", rollouts=16))(outcomes).halves)

@@ -10,7 +10,7 @@ import pytest
 
 from hmx.errors import ExitCode, HmxError
 from hmx.simulators import journal
-from hmx.simulators.journal import SavedEpisodes
+from hmx.simulators.journal import Journal, SavedEpisodes
 from hmx.simulators.spaces import Facts
 
 FACTS = Facts(
@@ -62,3 +62,31 @@ def test_an_action_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
     saved.write(tmp_path)
     with pytest.raises(HmxError, match="it has an impossible action"):
         journal.read(tmp_path, SMOOTH, 2)
+
+
+def test_restored_episodes_of_different_lengths_are_saved_as_they_were(open_pool: Any) -> None:
+    """The second environment began a new episode after one step of the first."""
+    pool, random = open_pool(workers=1, each=2), np.random.default_rng(0)
+    pool.reset()
+    kept = Journal(pool)
+
+    def play(steps: int) -> None:
+        actions = random.integers(0, 2, (steps, 2, 1)).astype(np.int32)
+        for row in actions:
+            pool.at.action[:] = row
+            pool.send(0)
+            pool.wait(0)
+        kept.commit(actions)
+
+    play(1)
+    pool.at.number[1] += 1
+    pool.reset([1])
+    play(2)
+    play(2)
+    saved = kept.saved(at_rest=False)
+    assert saved.steps.tolist() == [5, 4] and saved.number.tolist() == [0, 1]
+    other = open_pool(workers=1, each=2)
+    restored = Journal(other)
+    assert restored.restore(saved, pool.at.obs.copy(), pool.at.legal.copy()) == []
+    assert all(np.array_equal(one, same) for one, same in zip(restored.saved(at_rest=False), saved, strict=True))
+    np.testing.assert_array_equal(other.at.obs, pool.at.obs)
