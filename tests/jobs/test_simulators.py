@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +37,7 @@ from hmx.reports.compute_config.source import read_source
 from hmx.reports.report.job import run_report
 from hmx.reports.report.request import ReportRequest
 from hmx.runs import checkpoint
-from hmx.runs.hosted import Host, _check_finite, limits_of, outside
+from hmx.runs.hosted import Host, _check_finite, _Rollout, limits_of, outside
 from hmx.runs.restoring import restore
 from hmx.runs.session import open_session
 from hmx.simulators.episode import TRAINING, episode_seed
@@ -219,6 +220,32 @@ def test_a_simulator_that_is_not_deterministic_resumes_with_new_episodes_and_a_w
     assert first["train/mean_episode_return"] == pytest.approx(rewards[0][:7].sum(0).mean(), rel=1e-5)
     (facts,) = run_report(ReportRequest(runs=(str(done.run),))).runs
     assert note in facts.warnings
+
+
+@pytest.mark.parametrize("state", [False, True], ids=["replayed", "from its own state"])
+def test_a_signal_within_a_rollout_leaves_the_episodes_before_it(new_config, tmp_path, monkeypatch, state):
+    cfg = config(new_config, tmp_path, length=11, state=state)
+    whole = train(config(new_config, tmp_path / "whole", length=11, state=state)).run
+    act = _Rollout.act
+
+    def signalled(rollout, t, group):
+        if (rollout.acting_update, t, group) == (3, 4, 0):
+            signal.raise_signal(signal.SIGTERM)
+        act(rollout, t, group)
+
+    def updating(host, state):
+        monkeypatch.setattr(_Rollout, "acting_update", int(state.update), raising=False)
+        return collect(host, state)
+
+    collect = Host.collect
+    monkeypatch.setattr(Host, "collect", updating)
+    monkeypatch.setattr(_Rollout, "act", signalled)
+    stopped = train(cfg)
+    assert (stopped.state, stopped.updates) == ("interrupted", 3)
+    monkeypatch.undo()
+    resumed = resume(stopped.run)
+    assert (resumed.first_update, resumed.warnings) == (3, ())
+    assert records_of(resumed.run) == records_of(whole) and same(state_of(resumed.run), state_of(whole))
 
 
 def test_an_update_that_is_not_finite_leaves_the_episodes_before_it(new_config, tmp_path, monkeypatch, whole):

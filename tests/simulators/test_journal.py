@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import walk_sim
 
 from hmx.errors import ExitCode, HmxError
 from hmx.simulators import journal
+from hmx.simulators.episode import Simulation
 from hmx.simulators.journal import Journal, SavedEpisodes
 from hmx.simulators.spaces import Facts
 
@@ -64,7 +66,7 @@ def test_an_action_that_is_not_a_number_is_refused(tmp_path: Path) -> None:
         journal.read(tmp_path, SMOOTH, 2)
 
 
-def test_restored_episodes_of_different_lengths_are_saved_as_they_were(open_pool: Any) -> None:
+def test_episodes_of_different_lengths_are_restored_and_others_begin_again(open_pool: Any) -> None:
     """The second environment began a new episode after one step of the first."""
     pool, random = open_pool(workers=1, each=2), np.random.default_rng(0)
     pool.reset()
@@ -90,3 +92,22 @@ def test_restored_episodes_of_different_lengths_are_saved_as_they_were(open_pool
     assert restored.restore(saved, pool.at.obs.copy(), pool.at.legal.copy()) == []
     assert all(np.array_equal(one, same) for one, same in zip(restored.saved(at_rest=False), saved, strict=True))
     np.testing.assert_array_equal(other.at.obs, pool.at.obs)
+
+    forged = saved._replace(digest=saved.digest + np.array([0, 1], np.uint32))
+    assert restored.restore(forged, pool.at.obs.copy(), pool.at.legal.copy()) == [1], "shows the same in the end"
+    assert other.at.number.tolist() == [0, 2] and restored.saved(at_rest=False).steps.tolist() == [5, 0]
+
+
+def test_rewards_count_in_what_an_episode_has_shown() -> None:
+    class Paid(walk_sim.Walk):
+        def step(self, action: Any) -> Any:
+            obs, reward, *rest = super().step(action)
+            return obs, 2.0 * reward, *rest
+
+    digests = []
+    for kind in (walk_sim.Walk, Paid):
+        simulation = Simulation(kind(walk_sim.Options()))
+        simulation.begin(3)
+        simulation.step(np.array([1], np.int32))
+        digests.append(simulation.digest)
+    assert digests[0] != digests[1]
