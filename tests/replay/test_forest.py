@@ -61,7 +61,7 @@ def test_end_of_the_last_stratum_has_a_positive_weight():
     assert (drawn == 4).all()
 
 
-def test_slots_within_the_last_digits_of_a_number_are_sampled_alike():
+def test_slots_within_the_last_digits_of_a_number_are_sampled_equally_often():
     """The last of 2^21 strata holds 64 slots, but only 8 float32 numbers."""
     strata = 2**21
     leaves = jnp.zeros((1, 512)).at[0, 100].set(64.0 * (strata - 1)).at[0, 448:].set(1.0)
