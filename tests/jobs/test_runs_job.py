@@ -309,7 +309,7 @@ def test_a_killed_removal_leaves_no_damaged_run(tmp_path: Path, monkeypatch: pyt
                 runs.remove(runs.removable([paths.folder]))
 
     ends(OSError(errno.EACCES, "Permission denied"))
-    assert [row.name for row in runs.list_runs(tmp_path).runs] == ["a", "b"], "it can be repeated"
+    assert states(tmp_path).keys() == {"a", "b"}, "it can be repeated"
     ends(KeyboardInterrupt())
     assert [row.name for row in runs.list_runs(tmp_path).runs] == ["b"]
     assert len(list(tmp_path.iterdir())) == 2, "the rest is hidden"
