@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import typer
+from small_hackmatrix import SMALL_HACKMATRIX
 
 from hmx.cli.app import app
 from hmx.config import presets
@@ -17,10 +18,6 @@ from hmx.config.fields import FIELDS
 from hmx.records.metrics_table import METRICS
 
 ROOT = Path(__file__).parents[2]
-SMALL = {
-    "run.total_steps": 16, "env.num_envs": 2, "env.max_steps": 20, "algo.num_steps": 8, "ppo.num_minibatches": 1,
-    "run.eval_episodes": 0, "run.evaluations": 0, "net.hidden": 8,
-}  # fmt: skip
 
 
 def test_commands_of_the_card_run_as_they_are_written(hmx, tmp_path, trained, monkeypatch):
@@ -28,8 +25,9 @@ def test_commands_of_the_card_run_as_they_are_written(hmx, tmp_path, trained, mo
 
     The gradient report is of a smaller game.
     """
-    for key, value in SMALL.items():
-        monkeypatch.setenv(f"HMX_{key.replace('.', '_').upper()}", str(value))
+    for key, value in SMALL_HACKMATRIX.items():
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        monkeypatch.setenv(f"HMX_{key.replace('.', '_').upper()}", text)
     result = hmx("train")
     assert result.exit_code == 0, result.stderr
     sizes = hmx("compute-config", "--num-agents", "24")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from folders import contents
 from new_runs import train
+from small_hackmatrix import SMALL_HACKMATRIX
 
 from hmx.config.schema import Config
 from hmx.errors import ExitCode, HmxError
@@ -59,19 +60,9 @@ def test_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(
 @pytest.mark.slow
 def test_hackmatrix_resumes_to_the_same_bits(make_config: MakeConfig, watcher: Any, deterministic: Any) -> None:
     """Games under way, with their snapshots, later starts, and the breakdown of the reward included."""
-    values = {
-        "env__id": "hackmatrix",
-        "env__num_envs": 64,
-        "env__max_steps": 20,
-        "algo__num_steps": 16,
-        "run__total_steps": 4 * 64 * 16,
-        "run__eval_episodes": 0,
-        "starts__share": 0.5,
-        "starts__share_schedule": "linear",
-        "starts__share_end": 0.0,
-    }
-    whole = train(make_config(4, run__name="whole", **values)).run
-    parts = train(make_config(4, run__name="parts", **values), sinks=[watcher(stop_at=2)]).run
+    values = {"env__id": "hackmatrix"} | {key.replace(".", "__"): value for key, value in SMALL_HACKMATRIX.items()}
+    whole = train(make_config(run__name="whole", **values)).run
+    parts = train(make_config(run__name="parts", **values), sinks=[watcher(stop_at=2)]).run
     resume(parts)
     assert_same_bits(whole, parts)
     lines = deterministic(whole)
