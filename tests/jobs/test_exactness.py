@@ -68,11 +68,17 @@ CONTINUOUS = {
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "feed-forward": (1, {}),
-    "lstm, two seeds, three updates a chunk": (2, {**MEMORY, "net__rnn": "lstm", "run__updates_per_chunk": 3}),
     "continuous actions, statistics of observations, resets": (1, CONTINUOUS),
-    "lstm, schedules, priorities, statistics of the value, two agents": (
-        1,
-        {**MEMORY, **EVERYTHING, "net__rnn": "lstm", "env__id": "rendezvous", "env__num_agents": 2},
+    "lstm, two seeds, three updates a chunk, schedules, priorities, statistics of the value, two agents": (
+        2,
+        {
+            **MEMORY,
+            **EVERYTHING,
+            "net__rnn": "lstm",
+            "run__updates_per_chunk": 3,
+            "env__id": "rendezvous",
+            "env__num_agents": 2,
+        },
     ),
     "learning from search, gru, two seeds": (
         2,
@@ -118,7 +124,7 @@ def differences(a: Any, b: Any) -> list[str]:
 
 SLOW = {
     "replay, two seeds, three updates a chunk",
-    "lstm, schedules, priorities, statistics of the value, two agents",
+    "lstm, two seeds, three updates a chunk, schedules, priorities, statistics of the value, two agents",
 }
 
 
