@@ -24,8 +24,11 @@ class Line:
 
     def reset(self, *, seed=None, options=None):
         self.np_random = np.random.default_rng(seed)
-        self.place, self.time, self.noise = 3, 0, 0.0
-        return self.seen(), {}
+        self.place, self.time, self.noise = 3 + int(self.np_random.integers(STARTS)), 0, 0.0
+        return self.seen(), self.info()
+
+    def info(self):
+        return {"action_mask": np.array([True, self.time < 2])} if MASKED else {}
 
     def seen(self):
         return np.array([self.place, self.time], np.float32)
@@ -35,7 +38,7 @@ class Line:
         self.noise = self.np_random.random()
         if self.place == 40:
             raise ValueError("the line is broken")
-        return self.seen(), self.place + NOISE * self.noise, self.place < 1, self.time % 4 == 0 and CUT, {}
+        return self.seen(), self.place + NOISE * self.noise, self.place < 1, self.time % 4 == 0 and CUT, self.info()
 
     def get_state(self):
         more = [0] * (LONG * max(self.place - 20, 0))
@@ -51,9 +54,10 @@ class Line:
 def line(tmp_path):
     """Build copies of a line, with values of its names."""
 
-    def line(noise=0, cut=True, long=0):
+    def line(noise=0, cut=True, long=0, starts=1, masked=False):
         file = tmp_path / f"line_{noise}_{cut}_{long}.py"
-        file.write_text(f"NOISE, CUT, LONG = {noise}, {cut}, {long}\n{LINE}")
+        values = f"NOISE, CUT, LONG, STARTS, MASKED = {noise}, {cut}, {long}, {starts}, {masked}"
+        file.write_text(f"{values}\n{LINE}")
         user_code.allow(str(file), "env.id")
         cfg = EnvConfig(id=str(file), num_workers=2, async_factor=1)
         return playable(simulated(Recipe(str(file), reference=str(file)), cfg), "a test")
@@ -110,10 +114,26 @@ def test_keys_decide_the_future_of_copies_and_vmap_changes_nothing(line):
     np.testing.assert_array_equal(both.reward, np.stack([one.reward, one.reward]))
 
 
+def test_an_end_shows_its_last_mask_and_the_next_episodes_begin_at_random(line):
+    env = line(starts=6, masked=True)
+    state, _ = env.reset(keys(0, 8))
+    left = jnp.zeros((8, 1), jnp.int32)
+    steps = []
+    for t in range(8):
+        state, seen = env.step(state, left, keys(t + 1, 8))
+        steps.append(seen)
+    seen = jax.tree.map(lambda *leaves: np.stack(leaves), *steps)
+    cut, over = seen.truncated & ~seen.terminated, seen.terminated
+    assert cut.any() and over.any()
+    assert (seen.final_legal[cut, 0] == [True, False]).all(), "a value is bootstrapped with the last mask"
+    assert seen.final_legal[over].all() and seen.legal[cut | over].all()
+    assert len(set(seen.obs[cut | over][:, 0, 0].tolist())) > 3
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"cut": False}, "ValueError: the line is broken\n  .*line_0_False_0.py:21, in step"),
+        ({"cut": False}, "ValueError: the line is broken\n  .*line_0_False_0.py:24, in step"),
         ({"cut": False, "long": 500}, "cannot copy a state of .* bytes: there is room for"),
     ],
 )
