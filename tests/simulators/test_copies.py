@@ -28,7 +28,7 @@ class Line:
         return self.seen(), self.info()
 
     def info(self):
-        return {"action_mask": np.array([True, self.time < 2])} if MASKED else {}
+        return {"action_mask": np.array([True, self.time < 2])} if MASKED and self.time != 3 else {}
 
     def seen(self):
         return np.array([self.place, self.time], np.float32)
@@ -54,13 +54,13 @@ class Line:
 def line(tmp_path):
     """Build copies of a line, with values of its names."""
 
-    def line(noise=0, cut=True, long=0, starts=1, masked=False):
+    def line(noise=0, cut=True, long=0, starts=1, masked=False, limit=0):
         file = tmp_path / f"line_{noise}_{cut}_{long}.py"
         values = f"NOISE, CUT, LONG, STARTS, MASKED = {noise}, {cut}, {long}, {starts}, {masked}"
         file.write_text(f"{values}\n{LINE}")
         user_code.allow(str(file), "env.id")
         cfg = EnvConfig(id=str(file), num_workers=2, async_factor=1)
-        return playable(simulated(Recipe(str(file), reference=str(file)), cfg), "a test")
+        return playable(simulated(Recipe(str(file), reference=str(file), max_steps=limit), cfg), "a test")
 
     return line
 
@@ -128,6 +128,22 @@ def test_an_end_shows_its_last_mask_and_the_next_episodes_begin_at_random(line):
     assert (seen.final_legal[cut, 0] == [True, False]).all(), "a value is bootstrapped with the last mask"
     assert seen.final_legal[over].all() and seen.legal[cut | over].all()
     assert len(set(seen.obs[cut | over][:, 0, 0].tolist())) > 3
+    time = seen.obs[:, :, 0, 1]
+    assert (seen.legal[time == 2, 0] == [True, False]).all()
+    assert seen.legal[time == 3].all(), "without a mask every action is legal"
+
+
+def test_the_step_limit_counts_the_steps_of_each_state(line):
+    env = line(cut=False, limit=3)
+    right = jnp.ones((2, 1), jnp.int32)
+    start, _ = env.reset(keys(0, 2))
+    later, _ = env.step(start, right, keys(1, 2))
+    state = jax.tree.map(lambda one, other: jnp.stack([one[0], other[0]]), start, later)
+    ends = []
+    for t in range(3):
+        state, seen = env.step(state, right, keys(t + 2, 2))
+        ends.append(seen.truncated.tolist())
+    assert ends == [[False, False], [False, True], [True, False]]
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,16 @@ def test_seeds_differ_by_run_use_environment_and_episode():
 def test_a_state_survives_as_bytes(state):
     back = unpack_state(pack_state(state))
     assert np.array_equal(back, state) if isinstance(state, np.ndarray) else back == state
+    if isinstance(back, np.ndarray):
+        back += 1.0  # as a simulator may that steps in place
+
+
+def test_a_replay_stops_where_the_episode_ends():
+    episode = Simulation(env_with(), max_steps=5)
+    obs = episode.replay(0, [np.array([1])] * 5)
+    assert episode.steps == 5
+    np.testing.assert_array_equal(episode.replay(0, [np.array([1])] * 9), obs)
+    assert episode.steps == 5
 
 
 def test_a_state_of_objects_is_refused():
