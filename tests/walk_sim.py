@@ -103,6 +103,8 @@ class Walk:
         _shared[0] += 1
         if self.options.fault == "slow step":
             time.sleep(SLOW_STEP)
+        if self.options.fault == "no step after the end" and self.time > self.options.length:
+            raise ValueError("the episode has ended")
         self.position += move + self.drift + 0.1 * float(self.random.normal())
         obs, reward, info = self._obs(), self.position, self._info()
         if self.taken >= self.options.at:

@@ -186,6 +186,6 @@ class Actions:
             return (row.reshape(self._shape) + self._start).astype(self._dtype)
         if self._discrete:
             return int(row[0]) + int(self._start)
-        unit = np.clip(row.astype(np.float64).reshape(self._shape), -1.0, 1.0)
+        unit = row.astype(np.float64).reshape(self._shape)
         scaled = (self._low + (unit + 1.0) * self._half).astype(self._dtype)
         return np.clip(scaled, *self._limits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import walk_sim
 from simulators.conftest import recipe
@@ -12,6 +14,7 @@ from hmx.render.markdown import markdown
 from hmx.reports.check_env.document import document
 from hmx.reports.check_env.request import CheckEnvRequest
 from hmx.reports.check_env.simulator import check_simulator
+from hmx.simulators import checks
 from hmx.simulators.checks import CHECKS, run_checks
 from hmx.simulators.episode import Simulation
 
@@ -52,6 +55,28 @@ def test_each_fault_is_found_alone(fault, check, words):
     answer = checked(fault=fault, state=fault in ("lossy", "drift"))
     assert list(answer.problems) == [check] and words in answer.problems[check]
     assert check in CHECKS
+
+
+def test_a_simulator_may_refuse_a_step_after_the_end():
+    assert checked(fault="no step after the end").problems == {}
+
+
+@pytest.mark.parametrize(("step_seconds", "found"), [(0.001, ["reset"]), (0.004, [])])
+def test_a_reset_may_take_as_long_as_the_steps_of_an_episode(step_seconds, found, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(checks, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    class Slow(walk_sim.Walk):
+        def reset(self, **given):
+            now[0] += 0.02
+            return super().reset(**given)
+
+        def step(self, action):
+            now[0] += step_seconds
+            return super().step(action)
+
+    slow = [Simulation(Slow(walk_sim.Options())) for _ in range(2)]
+    assert list(run_checks(slow, seed=1, steps=60).problems) == found
 
 
 def test_play_takes_legal_actions_only():

@@ -16,6 +16,12 @@ from hmx.simulators.observations import observations_of
 from hmx.simulators.spaces import Actions, facts_from, facts_of, random_rows
 
 
+def parts_from(start):
+    space = walk_sim.MultiDiscrete([2, 3])
+    space.start = np.array(start)
+    return space
+
+
 def env_with(**changes):
     env = walk_sim.make(walk_sim.Options())
     for name, value in changes.items():
@@ -28,9 +34,11 @@ def env_with(**changes):
     [
         (walk_sim.Discrete(3, start=-1), [2], 1),
         (walk_sim.MultiDiscrete([2, 3]), [1, 2], np.array([1, 2])),
+        (parts_from([5, -1]), [1, 2], np.array([6, 1])),
         (walk_sim.Box(-2.0, 4.0, (1,)), [-1.0], np.array([-2.0], np.float32)),
         (walk_sim.Box(-2.0, 4.0, (1,)), [5.0], np.array([4.0], np.float32)),
         (walk_sim.Box(-2.0, 4.0, (1,)), [0.0], np.array([1.0], np.float32)),
+        (walk_sim.Box(-1.5, 1.2, (1,), np.float64), [1.0], np.array([1.2])),  # unrounded, 1.2000000000000002
     ],
 )
 def test_actions_are_those_of_the_space(space, row, action):
@@ -92,6 +100,7 @@ def test_facts_hold_the_limits_of_actions_and_the_time_of_a_step_and_survive_jso
     facts = facts_of(env_with(action_space=walk_sim.Box(-2.0, 4.0, (2, 1)), dt=0.05))
     assert (facts.action_low, facts.action_high, facts.step_seconds) == ((-2.0, -2.0), (4.0, 4.0), 0.05)
     assert facts_from(json.loads(json.dumps(facts._asdict()))) == facts
+    assert facts_of(env_with(unwrapped=SimpleNamespace(dt=0.02))).step_seconds == 0.02
     assert facts_of(env_with()).action_low == () and facts_of(env_with(dt="fast")).step_seconds == 0.0
 
 
