@@ -13,7 +13,8 @@ from simulators.conftest import recipe
 
 from hmx.errors import ExitCode, HmxError
 from hmx.registry.workers import ALONE
-from hmx.simulators.pool import SimulatorFailed, WorkerPool, measure
+from hmx.simulators.episode import unpack_state
+from hmx.simulators.pool import SimulatorFailed, WorkerPool, child_environment, measure
 from hmx.simulators.process import module_path, without_here
 from hmx.simulators.spaces import Facts
 
@@ -126,6 +127,33 @@ def test_what_a_simulator_prints_is_kept_and_reported_once(open_pool, capfd):
     assert pool.printed() == (0, "hello from the simulator")
     assert pool.printed() is None
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_many_prints_add_up_to_is_dropped(open_pool, monkeypatch):
+    monkeypatch.setattr("hmx.simulators.pool._MAX_PRINTED", 100)
+    pool = open_pool(1, 1, fault="print")
+    pool.reset()
+    pool.printed()
+    assert os.fstat(pool._processes[0].output.fileno()).st_size == len("hello from the simulator\n")
+    for _ in range(4):
+        pool.reset()
+    pool.printed()
+    assert os.fstat(pool._processes[0].output.fileno()).st_size == 0
+
+
+def test_each_worker_has_one_thread_unless_the_user_says_otherwise(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    environ = child_environment()
+    assert (environ["OMP_NUM_THREADS"], environ["OPENBLAS_NUM_THREADS"], environ["MKL_NUM_THREADS"]) == ("1", "1", "3")
+
+
+def test_states_are_in_the_order_of_environments(open_pool):
+    pool = open_pool(2, 3, state=True)
+    played(pool, 4)
+    places = [unpack_state(state)["position"] for state in pool.states()]
+    assert len(set(places)) == 6
+    np.testing.assert_allclose(places, pool.at.obs[:, 0], rtol=1e-6)
 
 
 def test_simulators_are_closed_with_the_pool(open_pool):
