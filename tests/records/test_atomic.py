@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hmx.records import atomic
-from hmx.records.atomic import sweep, write_text
+from hmx.records.atomic import create, sweep, write_text
 from hmx.records.owner import mark_of
 
 ROOT = Path(__file__).parents[2]
@@ -69,3 +70,38 @@ def test_a_link_with_the_name_of_a_temporary_file_is_not_written_through(
     with pytest.raises(FileExistsError):
         write_text(tmp_path / "a", "text")
     assert outside.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["replace", "link"])
+def test_content_is_flushed_before_a_name_and_the_name_after_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    flush, move = os.fsync, getattr(os, name)
+
+    def fsync(handle: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "content")
+        flush(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, name, lambda old, new: (done.append("name"), move(old, new)))
+    write_text(tmp_path / "a", "text") if name == "replace" else create(tmp_path / "a", "text")
+    assert done == ["content", "name", "folder"]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_creation_whose_answer_was_lost_is_known(
+    first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS sends the call again, which then fails because of the first one, or of another process."""
+    link = os.link
+
+    def sent_again(old: Path, new: Path) -> None:
+        if first:
+            link(old, new)
+        raise FileExistsError
+
+    (tmp_path / "b").write_text("of another process")
+    monkeypatch.setattr(os, "link", sent_again)
+    assert create(tmp_path / ("a" if first else "b"), "text") == first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"][1 - first :]

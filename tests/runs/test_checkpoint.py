@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,6 +125,42 @@ def test_newest_checkpoints_are_kept(state: Any, tmp_path: Path) -> None:
         checkpoint.write(tmp_path, checkpoint.snapshot(state), update, keep=Retention(2))
     assert [p.name for p in records.complete(tmp_path)] == ["4", "10"]
     assert sorted(os.listdir(tmp_path)) == ["10", "4"]
+
+
+def test_an_interrupted_deletion_leaves_no_folder_that_looks_like_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = checkpoint.snapshot({"x": jnp.zeros(2)})
+    for update in (1, 2):
+        checkpoint.write(tmp_path, saved, update, keep=None)
+    delete = shutil.rmtree
+
+    def killed(path: Path, **options: bool) -> None:
+        (Path(path) / records.MANIFEST).unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.write(tmp_path, saved, 3, keep=Retention(1))
+    assert [path.name for path in records.listing(tmp_path) if records.faults(path)] == []
+    monkeypatch.setattr(shutil, "rmtree", delete)
+    checkpoint.write(tmp_path, saved, 4, keep=Retention(1))
+    assert os.listdir(tmp_path) == ["4"]
+
+
+def test_no_array_is_written_where_there_is_no_room_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = checkpoint.snapshot({"x": jnp.zeros(5000), "y": jnp.zeros(7, jnp.int8)})
+    asked: list[int] = []
+
+    def allocate(handle: int, start: int, size: int) -> None:
+        asked.append(size)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    monkeypatch.setattr(checkpoint, "_write_arrays", lambda *given: pytest.fail("it has begun"))
+    with pytest.raises(HmxError, match="No space left on device"):
+        checkpoint.write(tmp_path, saved, 1, keep=None)
+    assert asked == [20_007 + (192 << 10)] and os.listdir(tmp_path) == []
 
 
 def test_a_checkpoint_is_replaced_by_one_of_the_same_update(tmp_path: Path) -> None:

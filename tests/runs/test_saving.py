@@ -48,3 +48,34 @@ def test_a_wait_for_a_slow_write_can_be_ended(release: threading.Event, monkeypa
     saver.save({}, 7)
     with pytest.raises(KeyboardInterrupt):
         saver.wait()
+
+
+def test_a_failed_write_is_reported_once_and_not_as_written() -> None:
+    written: list[int] = []
+
+    def fail() -> None:
+        raise OSError("no space")
+
+    saver = Saver(lambda state, update, score: fail, written.append)
+    saver.save({}, 3)
+    with pytest.raises(OSError, match="no space"):
+        saver.wait()
+    saver.wait()
+    assert written == []
+
+
+def test_one_checkpoint_is_written_at_a_time(release: threading.Event) -> None:
+    done: list[str] = []
+
+    def prepare(state: object, update: int, score: float | None) -> Callable[[], object]:
+        done.append(f"copied {update}")
+        return lambda: (release.wait(), done.append(f"wrote {update}"))
+
+    saver = Saver(prepare, lambda update: done.append(f"registered {update}"))
+    saver.save({}, 1)
+    saver.collect()
+    assert done == ["copied 1"]
+    threading.Timer(0.05, release.set).start()
+    saver.save({}, 2)
+    saver.wait()
+    assert done == [f"{what} {update}" for update in (1, 2) for what in ("copied", "wrote", "registered")]

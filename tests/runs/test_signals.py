@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -23,7 +24,7 @@ def test_the_first_signal_is_a_request(signum: signal.Signals) -> None:
 
 
 def test_second_signal_stops_at_once_and_third_has_the_default_action() -> None:
-    before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    before, hook = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)], sys.unraisablehook
     with SignalGuard() as guard:
         signal.raise_signal(signal.SIGTERM)
         with pytest.raises(StopNow) as stopped:
@@ -31,7 +32,7 @@ def test_second_signal_stops_at_once_and_third_has_the_default_action() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     assert stopped.value.signum == signal.SIGINT
     assert guard.requested == signal.SIGTERM
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before and sys.unraisablehook == hook
 
 
 @pytest.mark.parametrize("place", ["gc callback", "finaliser", "weakref callback"])
