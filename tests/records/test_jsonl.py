@@ -345,3 +345,14 @@ def test_a_check_stops_after_many_damaged_lines(tmp_path):
     os.truncate(path, 20 << 30)  # sparse: it takes no space on disk, and would take minutes to read
     found = jsonl.survey(path)
     assert (len(found.damaged), found.whole, found.torn) == (jsonl.MOST_DAMAGED, False, False)
+
+
+def test_records_are_adopted_up_to_an_update_and_up_to_many_damaged_lines(tmp_path):
+    source, target = tmp_path / "metrics.jsonl", tmp_path / "adopted.jsonl"
+    line = '{{"schema":2,"run":"{run}","update":{update}}}\n'
+    lines = [line.format(run=run, update=update) for run, update in (("a", 1), ("b", 2), ("a", 2), ("a", 3))]
+    source.write_text("".join(lines) + "damaged\n" * 300 + lines[0] + "torn")
+    assert jsonl.adopt(source, target, 2, "a", "new") == [2, *range(5, 4 + jsonl.MOST_DAMAGED)]
+    assert [json.loads(line) for line in target.read_text().splitlines()] == [
+        {"schema": 2, "run": "new", "update": update} for update in (1, 2)
+    ]
