@@ -396,3 +396,18 @@ def test_run_in_use_is_not_replaced(paths: RunPaths) -> None:
         process.communicate("\n")
     new_run(paths.root, "r", "stem", force=True)
     assert not paths.config.exists()
+
+
+def test_a_lock_that_this_process_could_not_delete_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = new_run(tmp_path, "r", "")
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError
+
+    with RunLock(paths):
+        assert holding(paths).state == "held"
+        monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.undo()
+    assert paths.lock.exists() and holding(paths).state == "stale"
+    with RunLock(paths) as again:
+        assert "stale lock" in again.note
