@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-UPDATES = 4
-
 SMALL_HACKMATRIX = {
     "env.num_envs": 64,
     "env.max_steps": 20,
     "algo.num_steps": 16,
-    "run.total_steps": UPDATES * 64 * 16,
+    "run.total_steps": 4 * 64 * 16,
     "run.updates_per_chunk": 2,
     "run.eval_episodes": 0,
     "run.evaluations": 0,
