@@ -14,6 +14,7 @@ from small_hackmatrix import SMALL_HACKMATRIX
 
 from hmx.cli.app import app
 from hmx.config import presets
+from hmx.config.coerce import show
 from hmx.config.fields import FIELDS
 from hmx.records.metrics_table import METRICS
 
@@ -26,8 +27,7 @@ def test_commands_of_the_card_run_as_they_are_written(hmx, tmp_path, trained, mo
     The gradient report is of a smaller game.
     """
     for key, value in SMALL_HACKMATRIX.items():
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        monkeypatch.setenv(f"HMX_{key.replace('.', '_').upper()}", text)
+        monkeypatch.setenv(FIELDS[key].env_var, show(value))
     result = hmx("train")
     assert result.exit_code == 0, result.stderr
     sizes = hmx("compute-config", "--num-agents", "24")
