@@ -28,7 +28,7 @@ import numpy as np
 from hmx.algos.evaluate import EvalPolicy, Play, algorithm_policy, make_evaluation, search_policy
 from hmx.algos.search import make_search
 from hmx.envs.hackmatrix.env import HackMatrixState
-from hmx.envs.hackmatrix.observation import packed
+from hmx.envs.hackmatrix.observation import observed, packed
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, PROGRAMS, Rules, State, bits
 from hmx.envs.hackmatrix.rules.mask import legal_actions
 from hmx.envs.hackmatrix.rules.play import advance, legal_word_of, random_words
@@ -97,7 +97,7 @@ def grants(session: Session, policy: EvalPolicy, agent: Any, count: int, longest
         legal = legal_word_of(game)
         start = blank.now._replace(
             env_state=begun._replace(game=game, legal=legal),
-            obs=packed(game).T[:, None],
+            obs=observed(packed(game, session.cfg.env.obs), session.cfg.env.obs),
             legal=legal_actions(legal).T[:, None],
         )
         play = blank._replace(now=start)

@@ -207,7 +207,7 @@ class NetConfig:
     """The policy and value network."""
 
     kind: str = opt(
-        "auto", "architecture; auto is cells for packed HackMatrix observations, else mlp; train sets cnn for images",
+        "auto", "architecture; auto is cells for HackMatrix (not env.obs = flat), else mlp; train sets cnn for images",
         flag="--net", metavar="NAME", known=NET_KINDS, shape="always",
     )  # fmt: skip
     sha256: str = opt("", "SHA-256 of your own file that net.kind names; written by hmx train")

@@ -13,7 +13,7 @@ import numpy as np
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.belief import Believed
 from hmx.envs.hackmatrix.env import HackMatrixState
-from hmx.envs.hackmatrix.observation import decode, packed
+from hmx.envs.hackmatrix.observation import observed, packed
 from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, Events, Rules, State, reset, step
 from hmx.envs.hackmatrix.rules.mask import legal_actions
@@ -162,8 +162,7 @@ class Simulator:
 def _compiled(env: EnvConfig, weights: RewardWeights, rules: Rules) -> _Functions:
     @jax.jit
     def look(state: State, steps: Array) -> tuple[HackMatrixState, Array, Array]:
-        words = packed(state).T[:, None]
-        obs = decode(words) if env.obs == "flat" else words
+        obs = observed(packed(state, env.obs), env.obs)
         word = legal_word_of(state)
         return HackMatrixState(state, steps, word), obs, legal_actions(word).T[:, None]
 

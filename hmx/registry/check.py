@@ -171,7 +171,7 @@ def _environment(env: EnvConfig, net_kind: str, start_share: float, source: EnvS
             words += f"; {source.target} has {counted(len(known), 'environment')}, such as {', '.join(known[:3])}"
         yield Problem("unknown_env", ("env.id",), words, fix("env.id", f"{source.target}/{near or known[0]}"))
     elif net_kind == "cells" and "cells" not in features_of(env):
-        words = "the cells network reads only packed observations of HackMatrix"
+        words = "the cells network reads only packed or counted observations of HackMatrix"
         yield Problem("net_kind", ("net.kind", "env.id", "env.obs"), words, fix("net.kind", "mlp"))
     starts = FIELDS["starts.share"]
     if start_share and not starts.of_env(env.id):

@@ -1,12 +1,16 @@
 """The packed observation: its float view and what the cells network reads are the same board."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from random_play import play
 
+from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix import observation, symmetries
+from hmx.envs.hackmatrix.env import make_hackmatrix
 from hmx.envs.hackmatrix.observation import CELL_FEATURES, F, V
 from hmx.envs.hackmatrix.rules import NUM_ACTIONS, bits
 
@@ -14,9 +18,14 @@ BOARD = observation.SIDE
 
 
 @pytest.fixture(scope="module")
-def words():
-    """Observations of many different positions, [N, WORDS], of a play that the tests of the game compile as well."""
-    (steps,) = play(seed=0, chunks=1, keep_states=1)
+def steps():
+    """A play that the tests of the game compile as well."""
+    return play(seed=0, chunks=1, keep_states=1)[0]
+
+
+@pytest.fixture(scope="module")
+def words(steps):
+    """Observations of many different positions, [N, WORDS]."""
     return jnp.asarray(steps.obs).reshape(-1, observation.WORDS)
 
 
@@ -81,6 +90,50 @@ def test_both_observations_contain_the_stage(words):
     shown = words[:8].at[:, 2 * V.PLANES + 4].set(stages.astype(jnp.uint32))
     np.testing.assert_allclose(jax.jit(observation.decode)(shown)[:, 5], (stages - 1) / 7)
     assert (words[:, 2 * V.PLANES + 4] >= 1).all()
+
+
+@pytest.fixture(scope="module")
+def counted(steps):
+    """Positions of the play, one word of each field changed so that no count is the same everywhere, with their words.
+
+    The words are [COUNTED_WORDS, games].
+    """
+    game = jax.tree.map(lambda leaf: leaf[-1] if leaf.ndim else leaf, steps.game)
+    number = jnp.arange(len(game.hp), dtype=jnp.int32)
+    game = game._replace(score=3 * number, atk_uses=number % 3, step_active=number % 2 == 1, interval=12 - number % 8)
+    return game, jax.jit(partial(observation.packed, obs="counted"))(game)
+
+
+def test_a_counted_observation_adds_what_a_player_can_count(counted):
+    game, words = counted
+    due = np.maximum(np.asarray(game.next_scheduled) - np.asarray(game.turn), 0)
+    assert len(np.unique(due)) > 3
+    expected = np.stack([game.score / 10, due / 12, game.interval / 12, game.step_active, game.atk_uses / 2], -1)
+    plain = jax.jit(observation.packed)(game)
+    np.testing.assert_array_equal(words[: observation.WORDS], plain)
+    shown, alone = (jax.jit(observation.cells_view)(w.T) for w in (words, plain))
+    np.testing.assert_allclose(shown[0], np.concatenate([alone[0], expected], -1), rtol=1e-6)
+    np.testing.assert_array_equal(shown[1], alone[1])
+    shown, alone = (jax.jit(observation.decode)(w.T) for w in (words, plain))
+    np.testing.assert_allclose(shown, np.concatenate([alone, expected], -1), rtol=1e-6)
+
+
+def test_a_symmetry_keeps_the_counts(counted):
+    words = counted[1].T
+    turned = jax.jit(symmetries.turned)(words, jnp.arange(len(words)) % 8)
+    np.testing.assert_array_equal(turned[:, observation.WORDS :], words[:, observation.WORDS :])
+
+
+@pytest.mark.parametrize(("obs", "size"), [("packed", 67), ("counted", 72), ("flat", 1545)])
+def test_each_observation_has_its_shape_in_every_place(obs, size):
+    """At a start, after a step that renews games, and in the spec; values that count the score need no score twice."""
+    env = make_hackmatrix(EnvConfig(obs=obs), RewardWeights())
+    keys = jax.random.split(jax.random.key(0), 4)
+    state, first = jax.eval_shape(env.reset, keys)
+    _, after = jax.eval_shape(env.step, state, jnp.zeros((4, 1), jnp.int32), keys)
+    shapes = {first.obs.shape, first.final_obs.shape, after.obs.shape, after.final_obs.shape}
+    assert shapes == {(4, 1, size)} and env.spec.obs_shape == (size,)
+    assert (env.spec.unseen_value is None) == (obs == "counted")
 
 
 @pytest.mark.parametrize("symmetry", range(8))

@@ -11,8 +11,11 @@ from hmx.registry.entry import EnvEntry
 GameRules = Literal["original", "designed"]
 
 _OPTIONS = {
-    "obs": (Literal["packed", "flat"], opt(
-        "packed", "observation of HackMatrix: packed words that the network decodes, or 1,545 floats", shape="always",
+    "obs": (Literal["packed", "counted", "flat"], opt(
+        "packed",
+        "observation of HackMatrix: packed words that the network decodes, the same with the score and what else a "
+        "player can count, or 1,545 floats",
+        shape="always",
     )),
     "undo_depth": (int, opt(4, "snapshots for the program UNDO", "snapshots", ge=1, shape="always")),
     "rules": (GameRules, opt(
@@ -86,6 +89,6 @@ ENTRIES = (
         groups=MappingProxyType({"programs": "How often each program was used."}),
         masked=True,
         steady_terms=("step_penalty",),
-        features=lambda cfg: frozenset({"board", "cells"} if cfg.obs == "packed" else {"board"}),
+        features=lambda cfg: frozenset({"board"} if cfg.obs == "flat" else {"board", "cells"}),
     ),
 )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from hmx.config.schema import EnvConfig, RewardWeights
 from hmx.envs.hackmatrix.hidden import redrawn
-from hmx.envs.hackmatrix.observation import FLAT_SIZE, WORDS, cells_view, decode, packed
+from hmx.envs.hackmatrix.observation import COUNTED_WORDS, FLAT_SIZE, WORDS, cells_view, decode, observed, packed
 from hmx.envs.hackmatrix.rewards import VICTORY_BASE, VICTORY_PER_SCORE, reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.envs.hackmatrix.rules.generate import populate
@@ -67,16 +66,11 @@ def _score_at_a_win(weights: RewardWeights, state: HackMatrixState, value: Array
 def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
     rules = Rules(undo_depth=cfg.undo_depth, name=cfg.rules)
-    is_packed = cfg.obs == "packed"
-
-    def observe(words: Array) -> Array:
-        words = words.T[:, None]
-        return words if is_packed else decode(words)
-
-    reset = partial(_reset, rules=rules, weights=weights, observe=observe)
+    is_packed = cfg.obs != "flat"
+    reset = partial(_reset, rules=rules, weights=weights, obs=cfg.obs)
     spec = EnvSpec(
         id="hackmatrix",
-        obs_shape=(WORDS,) if is_packed else (FLAT_SIZE,),
+        obs_shape=(_words(cfg.obs) if is_packed else FLAT_SIZE,),
         obs_dtype=jnp.uint32 if is_packed else jnp.float32,
         num_actions=NUM_ACTIONS,
         max_steps=cfg.max_steps,
@@ -89,34 +83,38 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         describe=_describe,
         later_reset=partial(reset, later=True),
         redrawn=_redrawn,
-        unseen_value=partial(_score_at_a_win, weights),
+        unseen_value=None if cfg.obs == "counted" else partial(_score_at_a_win, weights),
         symmetries=SYMMETRIES if is_packed else (),
         turned=turned if is_packed else None,
     )
     # A program that steps in several places, as a search does, is then traced once.
-    play = jax.jit(partial(_play, rules=rules, weights=weights, observe=observe, max_steps=cfg.max_steps))
-    renew = jax.jit(partial(_renew, rules=rules, observe=observe))
+    play = jax.jit(partial(_play, rules=rules, weights=weights, obs=cfg.obs, max_steps=cfg.max_steps))
+    renew = jax.jit(partial(_renew, rules=rules, obs=cfg.obs))
     return Env(spec, jax.jit(reset), jax.jit(both_halves(play, renew)), play, renew)
 
 
+def _words(obs: str) -> int:
+    return COUNTED_WORDS if obs == "counted" else WORDS
+
+
 def _reset(
-    keys: Key, rules: Rules, weights: RewardWeights, observe: Callable[[Array], Array], later: bool = False
+    keys: Key, rules: Rules, weights: RewardWeights, obs: str, later: bool = False
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
-    game, seen, legal = _new_games(words, rules, later)
+    game, seen, legal = _new_games(words, rules, obs, later)
     nothing = Events(*(jnp.zeros_like(game.hp) for _ in Events._fields))
     terms = reward_terms(nothing, game, weights)
     no = jnp.zeros(keys.shape, bool)
     info = _info(nothing._replace(program=nothing.program - 1), game)
-    obs, mask = observe(seen), _mask(legal)
-    timestep = Timestep(obs, mask, obs, mask, _total(terms), no, no, no[:, None], terms, info)
+    first, mask = observed(seen, obs), _mask(legal)
+    timestep = Timestep(first, mask, first, mask, _total(terms), no, no, no[:, None], terms, info)
     return HackMatrixState(game, jnp.zeros_like(game.hp), legal), timestep
 
 
-def _new_games(words: Array, rules: Rules, later: bool = False) -> tuple[State, Array, Array]:
-    """Return new games, their packed observations [WORDS, E] and their legal actions as bits [E]."""
+def _new_games(words: Array, rules: Rules, obs: str, later: bool = False) -> tuple[State, Array, Array]:
+    """Return new games, their packed observations [words, E] and their legal actions as bits [E]."""
     game, occ = first_stage(words, rules, later)
-    return game, packed(game), legal_word(game, occ)
+    return game, packed(game, obs), legal_word(game, occ)
 
 
 def _play(
@@ -125,7 +123,7 @@ def _play(
     keys: Key,
     rules: Rules,
     weights: RewardWeights,
-    observe: Callable[[Array], Array],
+    obs: str,
     max_steps: int,
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
@@ -136,34 +134,34 @@ def _play(
     history = played.state.history  # not read in a new stage
     thin = played.state._replace(history=history[:0])
     game, occ, lost = populate(thin, played.entered, played.occupied, words, rules)
-    obs, legal = observe(packed(game)), legal_word(game, occ)
+    seen, legal = observed(packed(game, obs), obs), legal_word(game, occ)
     info = _info(played.events._replace(overflow=played.events.overflow + lost), played.state)
     ends = played.done, truncated, played.done[:, None]
     mask = _mask(legal)
-    timestep = Timestep(obs, mask, obs, mask, _total(terms), *ends, terms, info)
+    timestep = Timestep(seen, mask, seen, mask, _total(terms), *ends, terms, info)
     return HackMatrixState(game._replace(history=history), steps, legal), timestep
 
 
 def _renew(
-    state: HackMatrixState, timestep: Timestep, keys: Key, rules: Rules, observe: Callable[[Array], Array]
+    state: HackMatrixState, timestep: Timestep, keys: Key, rules: Rules, obs: str
 ) -> tuple[HackMatrixState, Timestep]:
     _, fresh_words = random_words(keys)
     done = timestep.terminated | timestep.truncated
     history = state.game.history  # a new game does not read it, since it has no snapshot
 
     def new_games(words: Array) -> tuple[State, Array, Array]:
-        game, seen, legal = _new_games(words, rules)
+        game, seen, legal = _new_games(words, rules, obs)
         return game._replace(history=game.history[:0]), seen, legal
 
     lanes = lanes_of(len(keys))
-    blank = jnp.zeros((WORDS, *keys.shape), jnp.uint32)
+    blank = jnp.zeros((_words(obs), *keys.shape), jnp.uint32)
     old = (state.game._replace(history=history[:0]), blank, state.legal)
     game, seen, legal = for_few(done, lanes, new_games, fresh_words, old)
-    obs = jnp.where(done.reshape(-1, *(1,) * (timestep.obs.ndim - 1)), observe(seen), timestep.obs)
+    fresh = jnp.where(done.reshape(-1, *(1,) * (timestep.obs.ndim - 1)), observed(seen, obs), timestep.obs)
     mask = _mask(legal)
     final_legal = jnp.where(timestep.truncated[:, None, None], timestep.legal, mask)
     renewed = HackMatrixState(game._replace(history=history), jnp.where(done, 0, state.steps), legal)
-    return renewed, timestep._replace(obs=obs, legal=mask, final_legal=final_legal)
+    return renewed, timestep._replace(obs=fresh, legal=mask, final_legal=final_legal)
 
 
 def _mask(legal: Array) -> Array:

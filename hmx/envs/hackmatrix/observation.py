@@ -1,7 +1,8 @@
 """The observation of HackMatrix: packed words and their float view.
 
 A packed observation is 67 uint32 words: two for each of 29 bit planes of the board, then nine numbers of the player.
-Rollouts store it and networks decode it. It is 23 times smaller than the 1,545 floats that it represents.
+Rollouts store it and networks decode it. It is 23 times smaller than the 1,545 floats that it represents. A counted one
+has five more: the score and what else a player can count, which the original game does not observe.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jax import lax
 
 from hmx.envs.hackmatrix.rules import bits, roster
 from hmx.envs.hackmatrix.rules.bits import CELLS, HALF, SIDE, Board, u32
+from hmx.envs.hackmatrix.rules.generate import FIRST_INTERVAL
 from hmx.envs.hackmatrix.rules.state import AMOUNTS, CRYPTOG, SPAWNS, VALUES, C, E, State, T, blocks, layer
 from hmx.types import Array
 
@@ -48,7 +50,10 @@ class V(enum.IntEnum):
 
 
 PLAYER_WORDS = ("pos", "hp", "credits", "energy", "stage", "siphons", "attack", "flags", "owned")
+COUNTS = {"score": 10, "turns_until_scheduled": FIRST_INTERVAL, "interval": FIRST_INTERVAL, "step": 1, "atk_uses": 2}
+"""The words that a counted observation adds, and the numbers that a network reads as 1."""
 WORDS = 2 * int(V.PLANES) + len(PLAYER_WORDS)
+COUNTED_WORDS = WORDS + len(COUNTS)
 
 
 def _scatter(rosters: list[Array], wanted: list[list[Array]]) -> list[list[Board]]:
@@ -89,8 +94,8 @@ def _timers(planes: Array) -> list[Array]:
     return [t[0] & ~four, t[1] & ~four, four]
 
 
-def packed(state: State) -> Array:
-    """Return the observation as words, uint32 [WORDS, E]."""
+def packed(state: State, obs: str = "packed") -> Array:
+    """Return the words of the option `env.obs`, uint32 [words, E]; for `flat` those of `packed`."""
     e, cells = state.enemies, state.cells
     visible = visible_enemies(state)  # an invisible enemy still hides other items in its cell
     seen = [e[i] & visible for i in (E.ALIVE, E.TYPE, E.TYPE + 1, E.HP, E.HP + 1, E.STUNNED, E.SIPHON)]
@@ -118,6 +123,9 @@ def packed(state: State) -> Array:
     flags = u32(state.show) | (u32(state.calm) << 1)
     player = [state.pos, state.hp, state.credits, state.energy, state.stage, state.siphons, state.attack]
     words = [b.lo for b in boards] + [b.hi for b in boards] + [u32(x) for x in player] + [flags, state.owned]
+    if obs == "counted":
+        due = jnp.maximum(state.next_scheduled - state.turn, 0)
+        words += [u32(x) for x in (state.score, due, state.interval, state.step_active, state.atk_uses)]
     return jnp.stack(words)
 
 
@@ -144,7 +152,14 @@ def _player(words: Array) -> Array:
 
 def _programs(words: Array) -> Array:
     index = jnp.arange(PROGRAM_COUNT, dtype=jnp.uint32).reshape((1,) * (words.ndim - 1) + (-1,))
-    return ((words[..., -1:] >> index) & 1).astype(jnp.float32)
+    return ((words[..., WORDS - 1 : WORDS] >> index) & 1).astype(jnp.float32)
+
+
+def _counts(words: Array) -> Array:
+    """Return what a player can count, [..., 5]; [..., 0] if the observation is not a counted one."""
+    counts = words[..., WORDS:].astype(jnp.int32).astype(jnp.float32)
+    units = np.array([*COUNTS.values()], np.float32)[: counts.shape[-1]]
+    return counts / units.reshape((1,) * (words.ndim - 1) + (-1,))
 
 
 class F(enum.IntEnum):
@@ -200,13 +215,13 @@ def _along(size: int, words: Array, axis: int) -> Array:
 
 
 def board_view(words: Array) -> tuple[Array, Array]:
-    """Return player and programs [..., 33], and all board cells [..., 36, CELL_FEATURES], the player's own marked."""
+    """Return player, programs and counts, and all board cells [..., 36, CELL_FEATURES], the player's own marked."""
     batch = words.shape[:-1]
     halves = _split_planes(words)[..., :, None, :]
     seen = (halves >> _along(HALF, words, 1)) & 1
     here = _along(CELLS, words, 0).reshape((1,) * len(batch) + (CELLS, 1)) == words[..., 2 * V.PLANES, None, None]
     seen = jnp.concatenate([seen.reshape(*batch, CELLS, CELL_FEATURES - 1), here.astype(jnp.uint32)], axis=-1)
-    scalars = jnp.concatenate([_player(words[..., 2 * V.PLANES :]), _programs(words)], axis=-1)
+    scalars = jnp.concatenate([_player(words[..., 2 * V.PLANES :]), _programs(words), _counts(words)], axis=-1)
     return scalars, seen.astype(jnp.float32)
 
 
@@ -235,7 +250,7 @@ def _around_player(words: Array) -> Array:
 
 
 def cells_view(words: Array) -> tuple[Array, Array]:
-    """Return the input of the cells network: scalars [..., 33] and cells [..., 73, CELL_FEATURES].
+    """Return the input of the cells network: scalars [..., 33 or 38] and cells [..., 73, CELL_FEATURES].
 
     First the board, then the cells that matter for the next moves, relative to the player. The
     position relative to the player is then an input, which need not be learned for each of 36 cells.
@@ -281,6 +296,13 @@ def parts(words: Array) -> tuple[Array, Array, Array]:
 
 
 def decode(words: Array) -> Array:
-    """Return the flat view of packed observations [..., WORDS]: player, programs, grid; float32 [..., 1545]."""
+    """Return the flat view of packed observations: player, programs, grid, counts; float32 [..., 1545 or 1550]."""
     player, programs, grid = parts(words)
-    return jnp.concatenate([player, programs, grid.reshape(*words.shape[:-1], CELLS * CHANNELS)], axis=-1)
+    cells = grid.reshape(*words.shape[:-1], CELLS * CHANNELS)
+    return jnp.concatenate([player, programs, cells, _counts(words)], axis=-1)
+
+
+def observed(words: Array, obs: str) -> Array:
+    """Return the observation of the only agent, [E, 1, F], from words [F, E] and the option `env.obs`."""
+    words = words.T[:, None]
+    return decode(words) if obs == "flat" else words
