@@ -106,7 +106,6 @@ def make_search(
     """
     check_search(env.spec, num_simulations)
     gamma, scale = cfg.algo.gamma, algorithm.reward_scale
-    complete = partial(_completed, env.spec, cfg.gumbel.unseen_value, scale)
 
     def judge(state: TrainState, env_state: EnvState, carry: Carry, obs: Array, legal: Array, reset: Array) -> Judged:
         decision, carry = algorithm.act(state, carry, obs, legal, reset, jax.random.key(0), False)
@@ -117,7 +116,7 @@ def make_search(
 
     def simulate(state: TrainState, key: Key, action: Array, at: _Position) -> Simulated:
         env_state, seen = play(env, at.env_state, action[:, None], jax.random.split(key, action.shape[0]))
-        after = complete(judge(state, env_state, at.carry, seen.obs, seen.legal, jnp.zeros_like(seen.terminated)))
+        after = judge(state, env_state, at.carry, seen.obs, seen.legal, jnp.zeros_like(seen.terminated))
         beyond = jnp.where(seen.truncated, gamma * after.value, 0.0)  # as training bootstraps at the step limit
         reward = seen.reward[:, 0] * scale + beyond
         return Simulated(reward, jnp.where(seen.terminated | seen.truncated, 0.0, gamma), after)
@@ -128,7 +127,7 @@ def make_search(
         root = judge(state, env.root(env_state), carry, obs, legal, reset)
         found = search(
             key,
-            complete(root),
+            root,
             legal[:, 0],
             partial(simulate, state),
             partial(_scale, cfg.gumbel.value_scale),
@@ -140,14 +139,6 @@ def make_search(
         return _decision(found, root.value if training else found.value), root.position.carry
 
     return act
-
-
-def _completed(spec: EnvSpec, weight: float, reward_scale: float, at: Judged) -> Judged:
-    """Add to the value what no observation shows."""
-    if spec.unseen_value is None or not weight:
-        return at
-    more = spec.unseen_value(at.position.env_state, at.value / reward_scale)
-    return at._replace(value=at.value + weight * reward_scale * more)
 
 
 def _scale(value_scale: float, values: Array, visits: Array) -> Array:

@@ -27,7 +27,9 @@ a search sees everything, since `gumbel.sees` did not exist.
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
 """Key of an earlier schema -> its current key, and the current value for each of its values."""
 
-_REMOVED: dict[str, object] = {"gumbel.teacher": "search", "score.kind": "rollouts", "ppo.auto_scale": False}
+_REMOVED: dict[str, object] = {
+    "gumbel.teacher": "search", "gumbel.unseen_value": 0.0, "score.kind": "rollouts", "ppo.auto_scale": False,
+}  # fmt: skip
 """Key of earlier versions -> the value that hmx always has now."""
 
 

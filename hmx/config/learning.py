@@ -146,12 +146,6 @@ class GumbelConfig:
         "how much values count against the policy in a search, also in hmx evaluate --search; 50 as published",
         gt=0,
     )
-    unseen_value: float = opt(
-        0.0,
-        "weight of what the environment adds to the values of a search, since no observation shows it, such as "
-        "a score that counts at a win",
-        ge=0,
-    )
     sees: Sees = opt(
         "player",
         "what a search starts from, also in hmx evaluate --search: the true state, or one that agrees with what the "

@@ -66,7 +66,6 @@ class EnvSpec(NamedTuple):
     copied: bool = False  # whether it steps copies of a simulator, by callbacks
     action_parts: tuple[int, ...] = ()  # choices of each part of an action that has several; they sum to num_actions
     redrawn: Callable[..., EnvState] | None = None  # see `hmx.envs.belief`
-    unseen_value: Callable[[EnvState, Array], Array] | None = None  # states, values [E] -> what no observation shows
     symmetries: tuple[tuple[int, ...], ...] = ()  # symmetry of an observation -> original of each action
     turned: Callable[[Array, Array], Array] | None = (
         None  # (observations, symmetries [...]) -> transformed observations

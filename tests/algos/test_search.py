@@ -129,45 +129,6 @@ def test_search_that_sees_what_the_player_sees_does_not_know_a_hidden_coin():
     assert shown.act(shown.choice).outcome == "terminated" and shown.frame.picture in ("0", "1")
 
 
-@pytest.mark.parametrize(("weight", "taken", "value"), [(0.0, 0, 1.0), (1.0, 1, 0.99 * 5.0)])
-def test_search_counts_what_no_observation_shows(weight, taken, value):
-    """Action 0 pays 1 now. Action 1 pays nothing, and leads to a position that the environment says is worth 5."""
-
-    def move(core, action, key):
-        return action, {"reward": (action == 0).astype(jnp.float32)}, jnp.array(False)
-
-    env = game(lambda key: jnp.int32(0), move)
-    env = env._replace(spec=env.spec._replace(unseen_value=lambda state, value: 5.0 * (state.core == 1)))
-    cfg = replace(Config(), {"gumbel.unseen_value": weight, "gumbel.value_scale": 50.0})
-    decision = searched(env, 2, cfg=cfg)(4)
-    assert decision.action.tolist() == [[taken]] * 4
-    assert float(decision.value[0, 0]) == pytest.approx(value)
-
-
-@pytest.mark.parametrize("reward_scale", [1.0, 4.0])
-def test_what_no_observation_shows_is_in_units_of_the_reward(reward_scale):
-    """The network says 8 everywhere. The position after action 1 is worth as much again; action 0 pays 1 now."""
-
-    def move(core, action, key):
-        return action, {"reward": (action == 0).astype(jnp.float32)}, jnp.array(False)
-
-    env = game(lambda key: jnp.int32(0), move)
-    env = env._replace(spec=env.spec._replace(unseen_value=lambda state, value: value * (state.core == 1)))
-    algorithm = even_handed(8.0)._replace(reward_scale=reward_scale)
-    cfg = replace(Config(), {"gumbel.unseen_value": 1.0, "gumbel.value_scale": 50.0})
-    decision = searched(env, 2, algorithm, cfg)(4)
-    assert decision.action.tolist() == [[1]] * 4
-    assert float(decision.value[0, 0]) == pytest.approx(0.99 * 16.0)
-
-
-def test_what_no_observation_shows_counts_before_a_search_too():
-    """Every position is worth 5 more; one of the two actions is not tried."""
-    env = game(lambda key: jnp.int32(0), lambda core, action, key: (core, {"reward": 0.0 * action}, jnp.array(False)))
-    env = env._replace(spec=env.spec._replace(unseen_value=lambda state, value: 5.0 + 0.0 * value))
-    decision = searched(env, 1, cfg=replace(Config(), {"gumbel.unseen_value": 1.0}))(4)
-    assert 0.99 * 5.0 <= float(decision.value.min()) <= float(decision.value.max()) <= 5.0
-
-
 def test_probabilities_are_legal_and_independent_of_the_batch():
     decide = searched(lock(), 8)
     whole, alone = decide(4), decide(1)

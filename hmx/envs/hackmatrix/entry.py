@@ -9,9 +9,10 @@ from hmx.config.option import opt
 from hmx.registry.entry import EnvEntry
 
 GameRules = Literal["original", "designed"]
+ObsKind = Literal["packed", "counted", "flat"]
 
 _OPTIONS = {
-    "obs": (Literal["packed", "counted", "flat"], opt(
+    "obs": (ObsKind, opt(
         "packed",
         "observation of HackMatrix: packed words that the network decodes, the same with the score and what else a "
         "player can count, or 1,545 floats",

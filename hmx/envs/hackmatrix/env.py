@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hmx.config.schema import EnvConfig, RewardWeights
+from hmx.envs.hackmatrix.entry import ObsKind
 from hmx.envs.hackmatrix.hidden import redrawn
 from hmx.envs.hackmatrix.observation import COUNTED_WORDS, FLAT_SIZE, WORDS, cells_view, decode, observed, packed
-from hmx.envs.hackmatrix.rewards import VICTORY_BASE, VICTORY_PER_SCORE, reward_terms
+from hmx.envs.hackmatrix.rewards import reward_terms
 from hmx.envs.hackmatrix.rules import ACTION_NAMES, NUM_ACTIONS, PROGRAMS, Events, Rules, State
 from hmx.envs.hackmatrix.rules.generate import populate
 from hmx.envs.hackmatrix.rules.mask import legal_actions, legal_word
@@ -52,17 +53,6 @@ def _redrawn(
     return state._replace(game=redrawn(game, words)._replace(history=game.history, history_count=game.history_count))
 
 
-def _score_at_a_win(weights: RewardWeights, state: HackMatrixState, value: Array) -> Array:
-    """Return the part of a return that the score so far adds, float32 [E]; the observation does not contain the score.
-
-    The value over the worth of a win without score estimates the probability of a win.
-    """
-    win = vars(weights)["victory"]
-    won = jnp.clip(value / max(win * VICTORY_BASE, 1.0), 0.0, 1.0)
-    worth: Array = won * win * VICTORY_PER_SCORE * state.game.score
-    return worth
-
-
 def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     """Build HackMatrix with the rules and the observation of `cfg` and the reward of `weights`."""
     rules = Rules(undo_depth=cfg.undo_depth, name=cfg.rules)
@@ -83,7 +73,6 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
         describe=_describe,
         later_reset=partial(reset, later=True),
         redrawn=_redrawn,
-        unseen_value=None if cfg.obs == "counted" else partial(_score_at_a_win, weights),
         symmetries=SYMMETRIES if is_packed else (),
         turned=turned if is_packed else None,
     )
@@ -93,12 +82,12 @@ def make_hackmatrix(cfg: EnvConfig, weights: RewardWeights) -> Env:
     return Env(spec, jax.jit(reset), jax.jit(both_halves(play, renew)), play, renew)
 
 
-def _words(obs: str) -> int:
+def _words(obs: ObsKind) -> int:
     return COUNTED_WORDS if obs == "counted" else WORDS
 
 
 def _reset(
-    keys: Key, rules: Rules, weights: RewardWeights, obs: str, later: bool = False
+    keys: Key, rules: Rules, weights: RewardWeights, obs: ObsKind, later: bool = False
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
     game, seen, legal = _new_games(words, rules, obs, later)
@@ -111,7 +100,7 @@ def _reset(
     return HackMatrixState(game, jnp.zeros_like(game.hp), legal), timestep
 
 
-def _new_games(words: Array, rules: Rules, obs: str, later: bool = False) -> tuple[State, Array, Array]:
+def _new_games(words: Array, rules: Rules, obs: ObsKind, later: bool = False) -> tuple[State, Array, Array]:
     """Return new games, their packed observations [words, E] and their legal actions as bits [E]."""
     game, occ = first_stage(words, rules, later)
     return game, packed(game, obs), legal_word(game, occ)
@@ -123,7 +112,7 @@ def _play(
     keys: Key,
     rules: Rules,
     weights: RewardWeights,
-    obs: str,
+    obs: ObsKind,
     max_steps: int,
 ) -> tuple[HackMatrixState, Timestep]:
     words, _ = random_words(keys)
@@ -143,7 +132,7 @@ def _play(
 
 
 def _renew(
-    state: HackMatrixState, timestep: Timestep, keys: Key, rules: Rules, obs: str
+    state: HackMatrixState, timestep: Timestep, keys: Key, rules: Rules, obs: ObsKind
 ) -> tuple[HackMatrixState, Timestep]:
     _, fresh_words = random_words(keys)
     done = timestep.terminated | timestep.truncated

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from hmx.envs.hackmatrix.entry import ObsKind
 from hmx.envs.hackmatrix.rules import bits, roster
 from hmx.envs.hackmatrix.rules.bits import CELLS, HALF, SIDE, Board, u32
 from hmx.envs.hackmatrix.rules.generate import FIRST_INTERVAL
@@ -94,7 +95,7 @@ def _timers(planes: Array) -> list[Array]:
     return [t[0] & ~four, t[1] & ~four, four]
 
 
-def packed(state: State, obs: str = "packed") -> Array:
+def packed(state: State, obs: ObsKind = "packed") -> Array:
     """Return the words of the option `env.obs`, uint32 [words, E]; for `flat` those of `packed`."""
     e, cells = state.enemies, state.cells
     visible = visible_enemies(state)  # an invisible enemy still hides other items in its cell
@@ -156,7 +157,7 @@ def _programs(words: Array) -> Array:
 
 
 def _counts(words: Array) -> Array:
-    """Return what a player can count, [..., 5]; [..., 0] if the observation is not a counted one."""
+    """Return the counts of a counted observation, [..., 5]; [..., 0] for another one."""
     counts = words[..., WORDS:].astype(jnp.int32).astype(jnp.float32)
     units = np.array([*COUNTS.values()], np.float32)[: counts.shape[-1]]
     return counts / units.reshape((1,) * (words.ndim - 1) + (-1,))
@@ -302,7 +303,7 @@ def decode(words: Array) -> Array:
     return jnp.concatenate([player, programs, cells, _counts(words)], axis=-1)
 
 
-def observed(words: Array, obs: str) -> Array:
+def observed(words: Array, obs: ObsKind) -> Array:
     """Return the observation of the only agent, [E, 1, F], from words [F, E] and the option `env.obs`."""
     words = words.T[:, None]
     return decode(words) if obs == "flat" else words
