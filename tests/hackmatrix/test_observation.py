@@ -94,10 +94,7 @@ def test_both_observations_contain_the_stage(words):
 
 @pytest.fixture(scope="module")
 def counted(steps):
-    """Positions of the play, one word of each field changed so that no count is the same everywhere, with their words.
-
-    The words are [COUNTED_WORDS, games].
-    """
+    """Positions of the play, with counts that differ between games, and their words [COUNTED_WORDS, games]."""
     game = jax.tree.map(lambda leaf: leaf[-1] if leaf.ndim else leaf, steps.game)
     number = jnp.arange(len(game.hp), dtype=jnp.int32)
     game = game._replace(score=3 * number, atk_uses=number % 3, step_active=number % 2 == 1, interval=12 - number % 8)
