@@ -76,6 +76,7 @@ def warnings(cfg: Config, sizes: Sizes | None) -> list[Problem]:
         *(_unlimited(undamped) if unlimited else ()),
         *(_statistics(sizes.statistics) if sizes is not None and sizes.statistics else ()),
         *(environment.warn(cfg) if environment else ()),
+        *_of_other_environments(cfg.env.id, values_of(cfg)),
         *_value_torso(cfg.net),
         *(_flat_image(cfg.net, cfg.env) if sizes is not None and sizes.image else ()),
         *entry.warn(cfg),
@@ -308,6 +309,14 @@ def _flat_image(net: NetConfig, env: EnvConfig) -> Iterator[Problem]:
     if net.kind == "mlp":
         words = f"an mlp reads an image of {env.id} as a list of numbers, and does not know which are neighbours"
         yield Problem("flat_image", ("net.kind", "env.id"), words, fix("net.kind", "cnn"))
+
+
+def _of_other_environments(env_id: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Find the keys that the environment does not read and that are not at their defaults."""
+    for key, field in FIELDS.items():
+        if not field.of_env(env_id) and values[key] != field.default:
+            fixes = fix("env.id", field.envs[0]) + fix(key, field.default)
+            yield Problem("not_read_by_env", (key,), f"{env_id} does not read it", fixes)
 
 
 def _value_torso(net: NetConfig) -> Iterator[Problem]:

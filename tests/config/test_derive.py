@@ -272,6 +272,8 @@ def test_fix_of_a_single_problem_solves_it(changes, code):
         ({"env.max_steps": 0, "algo.gamma": 1.0, "ppo.gae_lambda": 1.0}, "unbounded"),
         ({"ppo.num_minibatches": 32}, "norm_one"),
         ({"run.total_steps": 321}, "rounded_up"),
+        ({"env.id": "corridor", "env.obs": "counted"}, "not_read_by_env"),
+        ({"env.id": "corridor", "reward.kills": 2.0}, "not_read_by_env"),
     ],
 )
 def test_fixes_of_warnings_solve_them(changes, code):
