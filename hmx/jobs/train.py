@@ -33,6 +33,7 @@ from hmx.records.plain import JsonResult, ShortRepr
 from hmx.registry.check import warnings as warnings_of
 from hmx.registry.load import Loaded
 from hmx.runs import reference as references
+from hmx.runs import weights
 from hmx.runs.cluster.group import ALONE, Group
 from hmx.runs.compilation import CompileTimer, CompileTimes, enable_cache, processor
 from hmx.runs.device_memory import naming_shortages
@@ -46,7 +47,7 @@ from hmx.runs.session import Session, first_state, open_task
 from hmx.runs.signals import StopNow, interruptible
 from hmx.runs.sinks import Ending, Sink
 from hmx.runs.training import Training, make_sinks
-from hmx.runs.warm_start import Learned, read_learned, read_reference, start_from
+from hmx.runs.warm_start import Learned, read_learned, read_reference
 from hmx.simulators.journal import SavedEpisodes
 from hmx.simulators.pool import SimulatorFailed
 
@@ -156,7 +157,7 @@ def start_run(
         state = first_state(session)
         if new.reference is not None:
             state = references.with_reference(state, new.reference)
-        return state if learned is None else start_from(state, learned)
+        return state if learned is None else weights.replace(state, learned)
 
     with writing("the run folder", paths.folder):
         meta = new_meta(session, command_line)

@@ -15,6 +15,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,7 @@ def _alone(device: str) -> str:
     return re.sub(r" \(1 of \d+\)$", "", device)
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the installed package versions that a run depends on."""
     from importlib.metadata import PackageNotFoundError, version
@@ -191,6 +193,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache  # the code of a process does not change while it runs
 def git_state(folder: Path) -> tuple[str, bool]:
     """Return the revision of the package's git checkout and whether it has changes; ("", False) without a checkout."""
     if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):

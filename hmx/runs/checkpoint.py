@@ -77,9 +77,13 @@ def to_host(state: object) -> Leaves:
 def from_host(leaves: Leaves, abstract: TrainState) -> TrainState:
     """Invert `to_host`, for a state shaped like `abstract`."""
     named = zip(leaf_names(abstract), jax.tree.leaves(abstract), strict=True)
-    # Copies, since a device array may borrow memory that donation would then overwrite.
-    revived = [from_data(jax.numpy.array(leaves[name]), leaf) for name, leaf in named]
+    revived = [from_data(copied(leaves[name]), leaf) for name, leaf in named]
     return cast(TrainState, jax.tree.unflatten(jax.tree.structure(abstract), revived))
+
+
+def copied(leaf: Array | np.ndarray[Any, Any]) -> Array:
+    """Return a copy on the device, which may be donated; `jax.numpy.array` would compile a program for each shape."""
+    return cast(Array, jax.device_put(np.array(leaf)))
 
 
 def from_data(array: Array, like: Array | jax.ShapeDtypeStruct) -> Array:

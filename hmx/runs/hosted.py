@@ -23,6 +23,7 @@ from hmx.envs.protocol import EnvSpec
 from hmx.errors import ExitCode
 from hmx.records.meta import NOT_REPLAYED
 from hmx.registry.workers import worker_plan
+from hmx.runs.checkpoint import copied
 from hmx.runs.chunk import Chunk, ChunkResult, Values, layout, make_judge, memory_bytes_of, parameter_names
 from hmx.runs.compilation import small_program_options
 from hmx.runs.signals import interruptible
@@ -98,7 +99,7 @@ class Host:
                 note = _not_replayed(self.pool.recipe.env_id, len(failed), len(saved.number))
                 actors = _restarted(actors, failed)
         self._warn_of_prints()
-        obs, legal = (jnp.array(array[:, None]) for array in (self.pool.at.obs, self.pool.at.legal))
+        obs, legal = (copied(array[:, None]) for array in (self.pool.at.obs, self.pool.at.legal))
         return state._replace(actors=actors._replace(obs=obs, legal=legal)), note
 
     def cpu_seconds(self) -> float:

@@ -140,8 +140,12 @@ def seed_state(state: TrainState, index: int, num_seeds: int) -> TrainState:
     if num_seeds == 1:
         return state
     with key_checks(num_seeds):
-        alone: TrainState = jax.tree.map(lambda leaf: leaf[index], state)
+        alone: TrainState = _at(state, index)
         return alone
+
+
+# one program: outside `jit`, JAX would compile one for each shape
+_at = jax.jit(lambda state, index: jax.tree.map(lambda leaf: leaf[index], state))
 
 
 @dataclasses.dataclass

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.ppo.reference import ReferencePolicy
@@ -28,7 +27,7 @@ Values = np.ndarray[Any, Any] | Array
 
 def with_reference(state: TrainState, learned: Mapping[str, Values]) -> TrainState:
     """Return a state with a reference policy, of arrays named as in `hmx.runs.weights`."""
-    found = weights.replace(state, {name: jnp.array(leaf) for name, leaf in learned.items()})
+    found = weights.replace(state, learned)
     reference = ReferencePolicy(found.params, found.actors.obs_stats)
     return state._replace(learner=state.learner._replace(reference=reference))
 

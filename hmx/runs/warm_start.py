@@ -6,10 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from hmx.algos.types import TrainState
 from hmx.config import codec, fields
 from hmx.config.coerce import show
 from hmx.envs.protocol import EnvSpec
@@ -134,11 +132,6 @@ def _became(changed: Changes, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} was {show(changed[key][0])} and is {show(changed[key][1])}" for key in keys)
 
 
-def start_from(state: TrainState, learned: Learned) -> TrainState:
-    """Return a new state with a learned network; everything else, such as the optimiser, stays as it is."""
-    return weights.replace(state, {name: jnp.array(leaf) for name, leaf in learned.items()})
-
-
 def _for_seeds(session: Session, learned: Learned, there: int, use: _Use) -> Learned:
     here = session.cfg.run.num_seeds
     if here == there:
@@ -147,4 +140,4 @@ def _for_seeds(session: Session, learned: Learned, there: int, use: _Use) -> Lea
         name = fields.get(session.cfg, use.key)
         what = f"cannot {use.cannot} {name}: it has {there} seeds, this run {here}"
         raise HmxError(what, f"--seeds {there} {use.each} one of them")
-    return {name: jnp.repeat(jnp.asarray(leaf)[None], here, 0) for name, leaf in learned.items()}
+    return {name: np.repeat(np.asarray(leaf)[None], here, 0) for name, leaf in learned.items()}

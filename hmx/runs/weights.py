@@ -16,6 +16,7 @@ from hmx.algos.types import TrainState
 from hmx.config import codec
 from hmx.config.files import MAX_BYTES, open_limited
 from hmx.errors import ExitCode, HmxError, one_line
+from hmx.runs.checkpoint import copied
 from hmx.runs.session import Session
 
 
@@ -31,7 +32,7 @@ def from_bytes(state: TrainState, data: bytes) -> TrainState:
     """Return a state with the learned arrays that `to_bytes` wrote for it or for another state of its session."""
     from safetensors.numpy import load
 
-    return replace(state, {name: jnp.asarray(array) for name, array in load(data).items()})
+    return replace(state, load(data))
 
 
 def read(session: Session, path: Path) -> tuple[TrainState, int]:
@@ -61,14 +62,14 @@ def read(session: Session, path: Path) -> tuple[TrainState, int]:
 
 
 def replace(state: TrainState, arrays: Mapping[str, Any]) -> TrainState:
-    """Return a state with the learned arrays of another; their names and shapes must be the same."""
+    """Return a state with copies of the learned arrays of another; their names and shapes must be the same."""
     parts = _parts(state)
-    found = jax.tree.unflatten(jax.tree.structure(parts), [arrays[name] for name in named(state)])
+    found = jax.tree.unflatten(jax.tree.structure(parts), [copied(arrays[name]) for name in named(state)])
     state = state._replace(params=found["params"], actors=state.actors._replace(obs_stats=found["obs_stats"]))
     if found["value_stats"] is not None:
         state = state._replace(learner=state.learner._replace(value_stats=found["value_stats"]))
     if hasattr(state.learner, "target_params"):  # of Q-learning
-        target = jax.tree.map(jnp.copy, found["params"])
+        target = jax.tree.map(copied, found["params"])
         state = state._replace(learner=state.learner._replace(target_params=target))
     return state
 

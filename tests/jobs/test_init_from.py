@@ -23,7 +23,7 @@ from hmx.runs import weights
 from hmx.runs.loop import init_state
 from hmx.runs.restoring import Run
 from hmx.runs.session import open_session
-from hmx.runs.warm_start import read_learned, start_from
+from hmx.runs.warm_start import read_learned
 
 MakeConfig = Callable[..., Config]
 pytestmark = pytest.mark.usefixtures("compiled_once")
@@ -71,7 +71,7 @@ def test_optimiser_keys_and_environments_start_fresh(make_config: MakeConfig, te
     session = open_session(make_config(4, run__init_from="teacher", ppo__obs_norm="network"))
     session, network, _ = read_learned(session)
     fresh = init_state(session.algorithm, 0, 1)
-    state = start_from(fresh, network)
+    state = weights.replace(fresh, network)
     put_back = weights.replace(state, weights.named(fresh))
     assert jax.tree.structure(put_back) == jax.tree.structure(fresh)
     assert all(
@@ -94,7 +94,7 @@ def test_a_target_network_starts_as_a_copy(make_config: MakeConfig) -> None:
     }
     train(make_config(3, run__name="teacher", **keys))
     session, network, _ = read_learned(open_session(make_config(3, run__init_from="teacher", **keys)))
-    state = start_from(init_state(session.algorithm, 0, 1), network)
+    state = weights.replace(init_state(session.algorithm, 0, 1), network)
     same = jax.tree.map(np.array_equal, state.params, state.learner.target_params)
     assert all(jax.tree.leaves(same))
     assert all(np.array_equal(leaf, network[name]) for name, leaf in weights.named(state).items())
@@ -107,7 +107,7 @@ def test_every_seed_starts_from_its_counterpart_or_the_only_one(make_config: Mak
 
     def start(teacher: str, seeds: int) -> Any:
         session, network, _ = read_learned(open_session(make_config(2, run__init_from=teacher, run__num_seeds=seeds)))
-        return weights.named(start_from(init_state(session.algorithm, 0, seeds), network))[name]
+        return weights.named(weights.replace(init_state(session.algorithm, 0, seeds), network))[name]
 
     root = find_run("one", make_config(2).run.root).folder.parent
     one, two = (learned(root / teacher)[name] for teacher in ("one", "two"))

@@ -85,19 +85,19 @@ def git(folder, *arguments):
 
 
 def test_git_revision_of_a_checkout_is_recorded(tmp_path):
-    package = tmp_path / "pkg"
+    state, package = meta.git_state.__wrapped__, tmp_path / "pkg"  # without its cache
     package.mkdir()
     (package / "a.py").write_text("")
-    assert meta.git_state(package) == ("", False)
+    assert state(package) == ("", False)
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
-    assert meta.git_state(package) == ("", False), "not tracked: installed inside another project"
+    assert state(package) == ("", False), "not tracked: installed inside another project"
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "x")
     head = subprocess.run(["git", "-C", str(tmp_path), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    assert meta.git_state(package) == (head.stdout.strip(), False)
+    assert state(package) == (head.stdout.strip(), False)
     (package / "a.py").write_text("x = 1")
-    assert meta.git_state(package) == (head.stdout.strip(), True)
+    assert state(package) == (head.stdout.strip(), True)
 
 
 def test_revision_is_empty_without_git(tmp_path, monkeypatch):

@@ -73,6 +73,23 @@ def test_only_the_reference_policy_of_hmx_is_left_out() -> None:
     assert names == [{"learner/value_stats", "learner/reference/params"}, {"learner/value_stats"}]
 
 
+def test_copy_on_the_device_compiles_nothing_and_shares_no_memory() -> None:
+    memory, heard = np.zeros(7919 * 4 + 64, np.uint8), []  # a shape that no other test has
+    given = memory[-memory.ctypes.data % 64 :][: 7919 * 4].view(np.float32)  # JAX borrows memory that is aligned
+    given[:] = 1.0
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        heard.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        copy = checkpoint.copied(given)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    given[:] = 0.0
+    assert heard == [] and np.asarray(copy).sum() == 7919
+
+
 def test_special_numbers_round_trip(tmp_path: Path) -> None:
     values = np.array([np.nan, -np.nan, np.inf, -0.0, 1e-45], np.float32)
     back = checkpoint.restore(

@@ -99,7 +99,7 @@ def in_blocks(function: Callable[[Array], tuple[Array, ...]], index: Ints) -> tu
     for first in range(0, len(index), _BLOCK):
         part = index[first : first + _BLOCK]
         block = np.concatenate([part, np.repeat(part[:1], _BLOCK - len(part))])
-        found.append([np.asarray(leaf)[: len(part)] for leaf in function(jnp.asarray(block))])
+        found.append([np.asarray(leaf)[: len(part)] for leaf in function(jax.device_put(block))])
     return tuple(np.concatenate(leaves) for leaves in zip(*found, strict=True))
 
 
@@ -119,7 +119,7 @@ def group_gradients(
     """
     width = width or third(sum(map(len, groups)), len(groups))
     index, real, owner = in_parts(*padded(groups), width)
-    parts = GroupTransitions(*(jnp.asarray(leaf) for leaf in (index, target[index], weight[index], real)))
+    parts = GroupTransitions(*(jax.device_put(leaf) for leaf in (index, target[index], weight[index], real)))
     found = gather(functions.gradients, params, parts, items, chunk=functions.chunk, owner=owner)
     check_finite(found.grads)
     return found

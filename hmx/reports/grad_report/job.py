@@ -196,14 +196,14 @@ def _transitions(path: Path, buffer: Buffer, replay: ReplayConfig) -> Stored:
     if not all(np.isfinite(leaf).all() and (leaf >= 0).all() for leaf in values):
         what = f"{path} is damaged: it holds TD errors or scores that are negative or not finite"
         raise HmxError(what, "use an intact copy", ExitCode.ARTEFACT)
-    td_errors, scores, scored = (jnp.asarray(leaf) for leaf in (*values, buffer.scored))
+    td_errors, scores, scored = map(jax.device_put, (*values, buffer.scored))
     probs, _, _ = probabilities(td_errors, scores, scored, replay)
     return Stored(
         name=str(path),
         num_envs=buffer.header.num_envs,
         num_added=buffer.header.num_added,
         birth=buffer.birth,
-        items=Experience(**{name: jnp.asarray(buffer.items[name]) for name in Experience._fields}),
+        items=Experience(**{name: jax.device_put(buffer.items[name]) for name in Experience._fields}),
         td_errors=buffer.td_errors,
         scores=buffer.consequence_scores,
         scored=buffer.scored,
@@ -222,12 +222,12 @@ def _positions(path: Path, buffer: Buffer, env: Env) -> Stored:
         count = len(slots)
         return RolloutState(
             buffers.env_states(buffer, env, slots),
-            jnp.asarray(buffer.items[OBS][slots]),
-            jnp.asarray(buffer.items[LEGAL][slots]),
+            jax.device_put(buffer.items[OBS][slots]),
+            jax.device_put(buffer.items[LEGAL][slots]),
             Episode.start(count),
             carry=(),
             reset=jnp.ones(count, bool),
-            agent_done=jnp.asarray(~alive[slots]),
+            agent_done=jax.device_put(~alive[slots]),
         )
 
     return Stored(str(path), buffer.header.num_envs, buffer.header.num_added, buffer.birth, items=None, at=at)

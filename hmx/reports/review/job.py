@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hmx.algos.evaluate import EvalPolicy, KeptStep, keep_step, make_evaluation, make_recorder, record, taking
@@ -162,7 +161,7 @@ def _game(spec: EnvSpec, name: str, steps: Sequence[KeptStep]) -> PlayedGame:
     ended, truncated = last.terminated[0], last.truncated[0]
     outcome = "unfinished" if not (ended | truncated) else "won" if won else "ended" if ended else "truncated"
     states = [step.env_state for step in steps]
-    joined = jax.tree.map(lambda *leaves: jnp.asarray(np.concatenate(leaves, axis=spec.state_axis)), *states)
+    joined = jax.tree.map(lambda *leaves: jax.device_put(np.concatenate(leaves, axis=spec.state_axis)), *states)
     shown = zip(*((step.obs, step.legal, step.decision.action) for step in steps), strict=True)
     total = sum(float(step.reward.mean()) for step in steps)
     return PlayedGame(name, GamePositions(joined, *map(np.concatenate, shown)), outcome, total)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hmx.envs.pictures import described
@@ -107,7 +106,7 @@ def judge_game(
     spans = np.zeros(len(game.taken))
     for where, found in ((several, screened), (shortlist, narrowed), (steps, measured)):
         spans[where] = np.maximum(spans[where], _differences(found).max((1, 2)))
-    advised = np.asarray(program.advise(judge.params, jnp.asarray(game.obs[steps]), jnp.asarray(game.legal[steps])))
+    advised = np.asarray(program.advise(judge.params, *jax.device_put((game.obs[steps], game.legal[steps]))))
     level = 1 - _MISSED / max(len(steps), 1)
     decisions = []
     for row, step in enumerate(steps):
@@ -158,9 +157,9 @@ def _outcomes(judge: Judge, program: ReviewProgram, game: GamePositions, steps: 
     for start in range(0, len(steps), program.part):
         chosen = steps[start : start + program.part]
         padded = np.concatenate([chosen, np.repeat(chosen[:1], program.part - len(chosen))])
-        obs, legal, taken = (jnp.asarray(leaf[padded]) for leaf in (game.obs, game.legal, game.taken))
+        obs, legal, taken = (jax.device_put(leaf[padded]) for leaf in (game.obs, game.legal, game.taken))
         state = take(judge.env.spec, game.env_state, padded)
-        positions = Positions(state, obs, legal, taken, jnp.asarray(padded, jnp.uint32))
+        positions = Positions(state, obs, legal, taken, jax.device_put(padded.astype(np.uint32)))
         results.append(interruptible(partial(_on_host, program, judge.params, positions, key)))
     joined: Outcomes = jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(steps)], *results)
     return joined

@@ -258,7 +258,7 @@ def fresh_errors(agent: Agent, buffer: Buffer, slots: Host) -> Host | None:
     program = jax.jit(partial(_errors, agent))
 
     def part(index: Array) -> tuple[Array]:
-        rows = {name: jnp.asarray(buffer.items[name][np.asarray(index)]) for name in Experience._fields}
+        rows = {name: buffer.items[name][np.asarray(index)] for name in Experience._fields}
         return (interruptible(partial(program, agent.params, Experience(**rows))),)
 
     return in_blocks(part, slots)[0]

@@ -84,7 +84,7 @@ class ScoreTask(NamedTuple):
             *(items[name][slots] for name in (OBS, LEGAL, ACTION)),
             self.buffer.birth[slots],
         )
-        return Positions(*jax.tree.map(jax.numpy.asarray, leaves))
+        return Positions(*jax.device_put(leaves))
 
 
 def is_file(path: Path) -> bool:
