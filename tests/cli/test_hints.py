@@ -159,12 +159,13 @@ def test_a_hint_works_when_it_is_followed(line, template, tmp_path, monkeypatch)
 )
 def test_the_hint_about_a_file_is_the_value_that_was_meant(hmx, tmp_path, section, written, right):
     (tmp_path / "my.toml").write_text(f"[{section}]\n{written}\n")
-    refusal = hmx("compute-config", "--config", "my.toml")
+    command = ["compute-config", "--config", "my.toml", "--env", "corridor"]
+    refusal = hmx(*command)
     name, value = right.split(" = ")
     assert refusal.exit_code == 2
     assert refusal.stderr.rstrip().endswith(f"hint: in my.toml:2, section [{section}], set {name} to {value}")
     (tmp_path / "my.toml").write_text(f"[{section}]\n{right}\n")
-    assert f"{section}.{name}" not in hmx("compute-config", "--config", "my.toml").stderr
+    assert f"{section}.{name}" not in hmx(*command).stderr
 
 
 @pytest.mark.parametrize("name", ["run.toml", "meta.json", "metrics.jsonl"])

@@ -32,7 +32,6 @@ MakeConfig = Callable[..., Config]
 Lines = Callable[[Path], list[dict[str, Any]]]
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
-RECALL = {"env__id": "recall", "net__rnn": "gru", "net__rnn_hidden": 4, "env__recall_delay": 2}
 RECURRENT_CONTINUOUS = {"env__id": "pendulum", "env__max_steps": 5, "net__rnn": "gru", "net__rnn_hidden": 4}
 GUMBEL = {"algo__name": "gumbel", "gumbel__num_simulations": 2}
 REQUEST = GradReportRequest(groups=4, per_group=2, buckets=2)
@@ -110,9 +109,10 @@ def test_coefficient_0_trains_the_same_bits_as_no_reference(
 def test_resumed_run_equals_an_uninterrupted_one_without_the_reference_run(
     make_config: MakeConfig, watcher: Any, deterministic: Lines
 ) -> None:
-    run = base(make_config, **RECALL)
-    whole = train(near(make_config, name="whole", ppo__ref_kl_schedule="linear", ppo__ref_kl_end=0.5, **RECALL)).run
-    cfg = near(make_config, name="cut", ppo__ref_kl_schedule="linear", ppo__ref_kl_end=0.5, **RECALL)
+    run = base(make_config, **RECURRENT_CONTINUOUS)
+    keys = {"ppo__ref_kl_schedule": "linear", "ppo__ref_kl_end": 0.5, **RECURRENT_CONTINUOUS}
+    whole = train(near(make_config, name="whole", **keys)).run
+    cfg = near(make_config, name="cut", **keys)
     cut = train(cfg, sinks=[watcher(stop_at=3)])
     assert cut.updates < 6
     shutil.rmtree(run)

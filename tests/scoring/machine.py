@@ -85,13 +85,13 @@ def make_machine(max_steps: int = 0) -> Env:
 
 def at(env: Env, names: list[str], first_id: int = 0) -> Positions:
     """Untouched machines of these cases, with the action taken in them."""
-    case = jnp.array([NAMES.index(name) for name in names], jnp.int32)
-    state, _ = env.reset(jax.random.split(jax.random.key(0), len(names)))
+    case = np.array([NAMES.index(name) for name in names], np.int32)
+    state, _ = jax.jit(env.reset)(jax.random.split(jax.random.key(0), len(names)))
     state = state._replace(core=Pull(case, state.core.lever, state.core.waited))
     there = np.array([[lever is not None for lever in CASES[name]] for name in names])
-    obs = jnp.stack([case, jnp.full_like(case, -1)], 1).astype(jnp.float32)
-    ids = jnp.uint32(first_id) + jnp.arange(len(names), dtype=jnp.uint32)
-    return Positions(state, obs[:, None], jnp.asarray(there)[:, None], jnp.zeros((len(names), 1), jnp.int32), ids)
+    obs = np.stack([case, np.full_like(case, -1)], 1).astype(np.float32)
+    ids = np.uint32(first_id) + np.arange(len(names), dtype=np.uint32)
+    return jax.device_put(Positions(state, obs[:, None], there[:, None], np.zeros((len(names), 1), np.int32), ids))
 
 
 WEIGHTS = np.log([0.5, 0.125, 0.375]).astype(np.float32)

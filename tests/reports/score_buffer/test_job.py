@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from hmx.config.schema import Config
 from hmx.envs.registry import make_env
 from hmx.errors import ExitCode, HmxError
 from hmx.records import score_file
+from hmx.reports.score_buffer import run as runs
 from hmx.reports.score_buffer.findings import ScoreFindings, check_gates
 from hmx.reports.score_buffer.job import dry_run, score_buffer
 from hmx.reports.score_buffer.measure import fresh_errors, replay_facts
@@ -38,6 +40,22 @@ NOISY = ScoreRequest(select="all", rollouts=64, horizon=6, aggregate="policy", c
 
 def table(folder: Path, name: str = "scores.npz") -> dict[str, np.ndarray]:
     return {name: buffers.loaded(column) for name, column in score_file.read(folder / name)[1].items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Equal requests share a compiled program, whatever buffer they score."""
+    compiled, programs = runs._compiled, {}
+
+    def shared(task: Any, policy: Any, part: int, horizon: int) -> Any:
+        key = repr((task.agent.cfg, task.options, task.policy, task.seed, part, horizon))
+        if key not in programs:
+            programs[key] = compiled(task, policy, part, horizon)
+        return programs[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_compiled", shared)
+        yield
 
 
 @pytest.fixture(scope="module")
