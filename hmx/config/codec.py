@@ -17,12 +17,10 @@ from hmx.config.textfile import quoted
 from hmx.errors import HmxError, Unavailable, nearest
 
 SCHEMA = 4
-"""Number of the file format; a higher one is refused.
+"""Number of the file format; a higher one is refused. Schema 2 moved the keys of PPO from [algo] to [ppo]."""
 
-Schema 2 moved the keys of PPO from [algo] to [ppo]. Schema 3 replaced `env.loopholes` by `env.rules`, with another
-default: files of earlier schemas without either key have the rules of the original game. In files of schemas before 4
-a search sees everything, since `gumbel.sees` did not exist.
-"""
+EARLIER_DEFAULTS = {"env.rules": (3, "original"), "gumbel.sees": (4, "everything")}
+"""Key -> the schema with its present default, and the value that files of earlier schemas without the key have."""
 
 _REPLACED = {"env.loopholes": ("env.rules", {"true": "original", "false": "closed"})}
 """Key of an earlier schema -> its current key, and the current value for each of its values."""
@@ -240,10 +238,9 @@ def parse_toml(text: str, source: str) -> tuple[dict[str, Any], dict[str, int]]:
             "upgrade hmx (pip install --upgrade hmx), or rewrite the file for this version",
         )
     values = flatten(data)
-    if schema < 3:
-        values.setdefault("env.rules", "original")
-    if schema < 4:
-        values.setdefault("gumbel.sees", "everything")
+    for key, (since, default) in EARLIER_DEFAULTS.items():
+        if schema < since:
+            values.setdefault(key, default)
     return values, {current(key)[0]: line for key, line in _lines(text).items()}
 
 

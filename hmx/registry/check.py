@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hmx.config.codec import EARLIER_DEFAULTS
 from hmx.config.coerce import BadValue, check_range, coerce, show
 from hmx.config.fields import FIELDS, OWN_SECTIONS, Field, own_key, replace, values_of
 from hmx.config.names import clean_run_name, is_run_name
@@ -312,9 +313,10 @@ def _flat_image(net: NetConfig, env: EnvConfig) -> Iterator[Problem]:
 
 
 def _of_other_environments(env_id: str, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Find the keys that the environment does not read and that are not at their defaults."""
+    """Find the keys that the environment does not read and that are not at their defaults, today's or earlier ones."""
     for key, field in FIELDS.items():
-        if not field.of_env(env_id) and values[key] != field.default:
+        _, earlier = EARLIER_DEFAULTS.get(key, (0, field.default))
+        if not field.of_env(env_id) and values[key] not in (field.default, earlier):
             fixes = fix("env.id", field.envs[0]) + fix(key, field.default)
             yield Problem("not_read_by_env", (key,), f"{env_id} does not read it", fixes)
 

@@ -13,6 +13,7 @@ from hmx.config.fields import FIELDS, SECTIONS, get, replace
 from hmx.config.schema import AlgoConfig, Config, RewardWeights
 from hmx.envs.suites.entries import SCENARIOS
 from hmx.errors import ExitCode, HmxError
+from hmx.registry.check import known_warnings
 from hmx.registry.load import load_stored
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -183,6 +184,12 @@ def test_files_of_earlier_schemas_keep_their_rules(text, rules):
     values, _ = codec.parse_toml(text, "my.toml")
     assert values.get("env.rules", FIELDS["env.rules"].default) == rules
     assert "env.loopholes" not in values
+
+
+@pytest.mark.parametrize("schema", [1, 2, 3])
+def test_default_rules_of_an_earlier_schema_cause_no_warning_in_another_environment(schema):
+    values, _ = codec.parse_toml(f"schema = {schema}\n[env]\nid = 'corridor'\n", "my.toml")
+    assert "not_read_by_env" not in [warning.code for warning in known_warnings(codec.from_dict(values))]
 
 
 @pytest.mark.parametrize(("schema", "sees"), [("", "player"), ("schema = 4", "player"), ("schema = 3", "everything")])
